@@ -1,0 +1,512 @@
+package retryafter
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// A Transport is an http.RoundTripper that sends a request through Base and,
+// where its Policy says so, sends it again. It reads Retry-After, waits, and
+// gives up by the rules of the package documentation. The zero Transport
+// works. It may be used by many goroutines at once; its fields must not change
+// after the first use. To make a variant, copy it before that: t2 := *t.
+//
+// A deadline is the request's context's, or http.Client.Timeout, which covers
+// all attempts and waits. A RoundTrip that stops with a response in hand
+// returns it with its body unread and a nil error, and ReportOf tells why; one
+// that stops without returns an *Error. A call that its first attempt settles
+// returns just what Base returned.
+type Transport struct {
+	// Base sends each attempt. nil means http.DefaultTransport.
+	Base http.RoundTripper
+
+	// Policy says whether and when to send again.
+	Policy
+
+	// AttemptTimeout bounds each attempt until its response header has
+	// arrived; it never cuts a body that is being read. An attempt that
+	// exceeds it fails with ErrAttemptTimeout. 0 sets no bound.
+	AttemptTimeout time.Duration
+
+	// Limiter is asked before every attempt, the first included, after any
+	// other wait. Where it has a method DelayN as Bucket does, the time that it
+	// will need counts before a wait begins. nil admits every attempt.
+	Limiter Limiter
+
+	// Trace tells what happens, as it happens. nil tells nothing.
+	Trace *Trace
+}
+
+// ErrAttemptTimeout is what an attempt failed with that Transport's
+// AttemptTimeout ended. It is a timeout, but not a context.DeadlineExceeded:
+// that is the caller's.
+var ErrAttemptTimeout error = attemptTimeout{}
+
+type attemptTimeout struct{}
+
+func (attemptTimeout) Error() string {
+	return "retryafter: no response header within AttemptTimeout"
+}
+func (attemptTimeout) Timeout() bool { return true }
+
+// What may be read of a response that is let go, so that its connection can
+// serve the next attempt, and for how long.
+const (
+	drainBytes = 64 << 10
+	drainTime  = 50 * time.Millisecond
+)
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base != nil {
+		return t.Base
+	}
+	return http.DefaultTransport
+}
+
+// CloseIdleConnections closes Base's, where it has such a method.
+// http.Client.CloseIdleConnections calls it.
+func (t *Transport) CloseIdleConnections() {
+	if b, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		b.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends req as the rules of the package documentation say. It never
+// writes to req, and req.Body is closed when it returns, or soon after. It
+// returns a response or an error, never both. Waiting ends as soon as req's
+// context is done or req.Cancel is closed, with the context's cause as error.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := call{t: t, req: req, opts: optionsOf(req.Context())}
+	if !c.plain() {
+		if err := c.begin(); err != nil {
+			closeBody(req)
+			return nil, err
+		}
+		c.first = time.Now()
+	}
+	return c.follow(c.send(req))
+}
+
+// A call is one RoundTrip on its way.
+type call struct {
+	t       *Transport
+	req     *http.Request // the caller's own
+	opts    *options
+	first   time.Time // when the first attempt was sent; zero where nobody asks
+	backoff backoff.BackOff
+	latest  *attemptContext // of the newest attempt after the first
+	report  Report
+}
+
+// plain reports whether nothing but Base is concerned with the first attempt,
+// so that nobody would see a clock that is read for it.
+func (c *call) plain() bool {
+	t := c.t
+	return t.Limiter == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
+		t.AttemptTimeout == 0 && t.Reserve >= 0 && !c.opts.isBad && c.req.Response == nil
+}
+
+// begin does what comes before the first attempt: rules 1 and 2.
+func (c *call) begin() error {
+	if err := c.misconfigured(); err != nil {
+		return c.fail(Misconfigured, err)
+	}
+	if prev := c.req.Response; prev != nil && prev.StatusCode/100 == 3 {
+		a := c.now()
+		a.StatusCode, a.Header = prev.StatusCode, prev.Header
+		d := c.t.redirect(a, Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
+		if d.HintErr == nil {
+			c.report.Decision = d
+			if !d.Retry {
+				return c.fail(d.Reason, refusals[d.Reason])
+			}
+			if err := c.wait(a, d); err != nil {
+				return err
+			}
+		}
+	}
+	return c.admit()
+}
+
+func (c *call) misconfigured() error {
+	switch t := c.t; {
+	case c.opts.isBad:
+		return &ConfigError{"WithMaxAttempts", strconv.Itoa(c.opts.badAttempts), "must be at least 1"}
+	case t.AttemptTimeout < 0:
+		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be negative"}
+	case t.Reserve < 0:
+		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must not be negative"}
+	}
+	return nil
+}
+
+// follow takes the outcome of the first attempt, and goes on until a decision
+// or an interruption ends the call: rules 3 to 14.
+func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
+	for {
+		if c.settled(resp) {
+			return c.stop(Final, resp, nil)
+		}
+		a := c.now()
+		a.Err = err
+		if resp != nil {
+			a.StatusCode, a.Header = resp.StatusCode, resp.Header
+		}
+		if c.traced() {
+			c.attemptDone(a)
+		}
+		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts}
+		if c.t.Limiter != nil {
+			bounds.Limiter = c.limiterDelay
+		}
+		if c.t.Policy.Backoff != nil {
+			bounds.Backoff = c.nextBackoff
+		}
+		d := c.t.Decide(a, bounds)
+		c.report.Decision = d
+		if !d.Retry {
+			return c.stop(d.Reason, resp, err)
+		}
+		next, bodyErr := c.next()
+		if bodyErr != nil {
+			c.report.Err = bodyErr
+			return c.stop(GetBodyFailed, resp, err)
+		}
+		release(resp)
+		if err := c.resume(a, d); err != nil {
+			closeBody(next)
+			return nil, err
+		}
+		resp, err = c.send(next)
+	}
+}
+
+// settled reports whether resp ends the call whatever else there is to know
+// of it, so that nothing else has to be found out.
+func (c *call) settled(resp *http.Response) bool {
+	return resp != nil && c.t.Retry == nil && settles(resp.StatusCode) && !c.traced()
+}
+
+// resume makes the wait before an attempt that follows another.
+func (c *call) resume(a Attempt, d Decision) error {
+	if err := c.wait(a, d); err != nil {
+		return err
+	}
+	return c.admit()
+}
+
+// wait announces d's wait and makes it. What it returns ends the call.
+func (c *call) wait(a Attempt, d Decision) error {
+	if c.traced() {
+		c.waiting(WaitInfo{
+			Request: c.req, Attempt: c.report.Attempts + 1,
+			StatusCode: a.StatusCode, Err: a.Err,
+			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: d,
+		})
+	}
+	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
+		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
+		return c.fail(Canceled, err)
+	}
+	c.report.Waited = add(c.report.Waited, d.Wait)
+	return c.recheck()
+}
+
+// recheck ends a call that a wait, or what delayed its end, left without time.
+func (c *call) recheck() error {
+	if c.t.MaxElapsed <= 0 && c.deadline().IsZero() {
+		return nil
+	}
+	if why := c.t.overrun(c.t.Reserve, c.now(), c.deadline()); why != 0 {
+		return c.fail(why, refusals[why])
+	}
+	return nil
+}
+
+// now is the newest attempt, seen from this instant.
+func (c *call) now() Attempt {
+	a := Attempt{Number: c.report.Attempts, Request: c.req, Received: time.Now()}
+	if !c.first.IsZero() {
+		a.Elapsed = a.Received.Sub(c.first)
+	}
+	return a
+}
+
+// admit asks the Limiter for the next attempt. What it returns ends the call.
+func (c *call) admit() error {
+	limiter := c.t.Limiter
+	if limiter == nil {
+		return nil
+	}
+	ctx, begin := c.req.Context(), time.Now()
+	d, known := c.limiterNeeds(begin)
+	atOnce := known && d == 0 && c.report.Attempts == 0 // then there is no wait for Reserve to follow
+	if until, ok := c.latestStart(); ok && !atOnce {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
+	if d > 0 && c.traced() {
+		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
+	}
+	err := limiter.WaitN(ctx, c.opts.cost)
+	c.report.Limited = add(c.report.Limited, time.Since(begin))
+	if gone := canceled(c.req); gone != nil {
+		return c.fail(Canceled, gone)
+	}
+	if err != nil {
+		return c.fail(Limited, err)
+	}
+	if atOnce {
+		return nil
+	}
+	return c.recheck()
+}
+
+// latestStart is when the Limiter must have admitted the next attempt, where
+// that is before the caller's deadline.
+func (c *call) latestStart() (time.Time, bool) {
+	until := c.deadline()
+	if c.t.MaxElapsed > 0 && !c.first.IsZero() {
+		if end := c.first.Add(c.t.MaxElapsed); until.IsZero() || end.Before(until) {
+			return end.Add(-c.t.Reserve), true
+		}
+	}
+	return until.Add(-c.t.Reserve), !until.IsZero() && c.t.Reserve > 0
+}
+
+// limiterNeeds is how long the Limiter needs from now on, where it can tell.
+func (c *call) limiterNeeds(now time.Time) (d time.Duration, known bool) {
+	if l, ok := c.t.Limiter.(interface {
+		DelayN(time.Time, int) (time.Duration, error)
+	}); ok {
+		d, err := l.DelayN(now, c.opts.cost)
+		return d, err == nil
+	}
+	return 0, false
+}
+
+func (c *call) limiterDelay(now time.Time) time.Duration {
+	d, _ := c.limiterNeeds(now)
+	return d
+}
+
+func (c *call) deadline() time.Time {
+	deadline, _ := c.req.Context().Deadline()
+	return deadline
+}
+
+// nextBackoff steps the call's own backoff, which is made when it is first
+// asked for.
+func (c *call) nextBackoff() time.Duration {
+	if c.backoff == nil {
+		if c.backoff = c.t.Policy.Backoff(); c.backoff == nil {
+			c.backoff = &backoff.StopBackOff{}
+		}
+	}
+	return c.backoff.NextBackOff()
+}
+
+// next makes the request of the next attempt: a deep clone of the caller's,
+// with a body of its own.
+func (c *call) next() (*http.Request, error) {
+	body := c.req.Body
+	if hasBody(c.req) {
+		var err error
+		if body, err = c.req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
+	a.req = c.req.Clone(a)
+	a.req.Body = body
+	c.latest = a
+	return a.req, nil
+}
+
+// send makes one attempt.
+func (c *call) send(req *http.Request) (*http.Response, error) {
+	c.report.Attempts++
+	if c.t.AttemptTimeout > 0 {
+		return one(roundTripWithin(c.t.AttemptTimeout, c.t.base(), req))
+	}
+	return one(c.t.base().RoundTrip(req))
+}
+
+// stop ends the call with what its last attempt brought.
+func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response, error) {
+	if why == Final {
+		c.report.Decision = Decision{Reason: Final}
+	}
+	c.report.Stop = why
+	c.done()
+	switch {
+	case why == Final && c.report.Attempts == 1:
+		return resp, err
+	case resp != nil:
+		c.attach(resp)
+		return resp, nil
+	case why == Canceled:
+		ctx := c.req.Context()
+		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
+			err = &causes{canceled(c.req), err}
+		}
+	}
+	return nil, &Error{Report: c.report, Err: err}
+}
+
+// fail ends the call without a response.
+func (c *call) fail(why Reason, err error) error {
+	c.report.Stop = why
+	c.report.Err = err
+	c.done()
+	return &Error{Report: c.report, Err: err}
+}
+
+// refusals are the causes of an Error by a wait that could not be made.
+var refusals = map[Reason]error{
+	WaitTooLong:     refused("the wait is longer than MaxWait"),
+	DeadlineTooNear: &causes{refused("the wait would not end before the deadline"), context.DeadlineExceeded},
+	ElapsedTooLong:  refused("the wait would not end within MaxElapsed"),
+}
+
+// attemptContext is the context of an attempt after the first, and of a
+// response that has a Report to tell.
+type attemptContext struct {
+	context.Context
+	number int
+	req    *http.Request // whose context it is
+	report Report
+}
+
+type attemptKey struct{}
+
+func (a *attemptContext) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// attach hangs the report on resp, without writing to a request that others
+// hold.
+func (c *call) attach(resp *http.Response) {
+	if c.latest == nil || c.latest.req != resp.Request {
+		req := resp.Request
+		if req == nil {
+			req = c.req
+		}
+		c.latest = &attemptContext{Context: req.Context(), number: c.report.Attempts}
+		c.latest.req = req.WithContext(c.latest)
+		resp.Request = c.latest.req
+	}
+	c.latest.report = c.report
+}
+
+// one holds a Base to the contract of RoundTripper: a response or an error.
+func one(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err != nil && resp != nil:
+		if resp.Body != nil {
+			resp.Body.Close()
+		}
+		return nil, err
+	case err == nil && resp == nil:
+		return nil, errNoOutcome
+	}
+	return resp, err
+}
+
+var errNoOutcome error = refused("retryafter: Base returned neither a response nor an error")
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
+
+// release lets go of a response. It reads some of the body first, so that the
+// connection can be used again, but no longer than drainTime even where the
+// body stalls.
+func release(resp *http.Response) {
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
+		return
+	}
+	if resp.ContentLength <= drainBytes {
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			io.CopyN(io.Discard, resp.Body, drainBytes)
+		}()
+		timer := time.NewTimer(drainTime)
+		select {
+		case <-drained:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	resp.Body.Close()
+}
+
+// roundTripWithin sends req by way of base and fails with ErrAttemptTimeout
+// where no header has come after d.
+func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	timer := time.AfterFunc(d, func() { cancel(ErrAttemptTimeout) })
+	resp, err := one(base.RoundTrip(req.WithContext(ctx)))
+	if late := !timer.Stop(); late && req.Context().Err() == nil {
+		// The header may have come just then, but its body is cut already.
+		if resp != nil && resp.Body != nil {
+			resp.Body.Close()
+		}
+		cancel(nil)
+		return nil, ErrAttemptTimeout
+	}
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	if resp.Body == nil || resp.Body == http.NoBody {
+		cancel(nil)
+		return resp, nil
+	}
+	// Whoever reads the body still needs ctx, and releases it at its end.
+	body := timedBody{resp.Body, func() { cancel(nil) }}
+	if w, ok := resp.Body.(io.Writer); ok {
+		resp.Body = timedReadWriter{body, w}
+	} else {
+		resp.Body = body
+	}
+	return resp, nil
+}
+
+// timedBody releases an attempt's context when its body is done with.
+type timedBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b timedBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
+// timedReadWriter is the timedBody of a 101 response, which is written to.
+type timedReadWriter struct {
+	timedBody
+	io.Writer
+}

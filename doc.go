@@ -1,0 +1,60 @@
+// Package retryafter is a transport for HTTP clients that comes back when the
+// server said, never earlier, and gives up at once, with its reason, when it
+// can't. Wrap the transport of any http.Client:
+//
+//	client := &http.Client{
+//		Transport: &retryafter.Transport{},
+//		Timeout:   time.Minute,
+//	}
+//
+// # Promises
+//
+//  1. Never early. Whatever the header, the clocks and the random draws: no
+//     attempt leaves before the instant that the server named, and none before
+//     the local backoff has passed.
+//  2. Never shortened. A wait that can't be made is not cut: the call ends at
+//     once, without sleeping, with the last response, its body untouched, or
+//     with a typed error; either way with the reason and the uncut delay.
+//  3. Never unsafe. A request that is not safe to repeat is sent once.
+//  4. Never over budget. What a Bucket admits in any interval of length t is at
+//     most its Capacity plus its Rate times t, exactly.
+//  5. Never in the dark. Attempts, waits and the reason for stopping are there
+//     for the caller: before a wait begins for hooks, after the call for code.
+//
+// # The rules of one call
+//
+// One RoundTrip is one call. These rules are applied in this order; the code
+// stands in the same order.
+//
+//  1. A redirect hop whose 3xx response carried a Retry-After waits for it
+//     before its first attempt (RFC 9110, section 10.2.3).
+//  2. The Limiter is asked before every attempt, the first included: the
+//     server's wait first, then the token, then the attempt. Both waits count
+//     together against the deadline.
+//  3. The first attempt sends the caller's own request; each later one sends a
+//     deep clone with a fresh body from GetBody.
+//  4. Where the caller's context is done, the call ends.
+//  5. The outcome must be worth another attempt: see DefaultRetry.
+//  6. The request must be safe to repeat: see Replayable.
+//  7. Attempts must be left: by Policy.MaxAttempts and WithMaxAttempts, the
+//     smaller.
+//  8. The floor is the larger of the server's delay and the local backoff. It
+//     must not exceed Policy.MaxWait.
+//  9. The wait is the floor plus the jitter, drawn once. This one number is
+//     tested, announced, slept and reported.
+//  10. The wait, and Policy.Reserve after it, must end before the deadline and
+//     within Policy.MaxElapsed; ending on them is too late. Else the call ends
+//     without sleeping. The same holds for the time that the Limiter is known
+//     to need, where that is longer than the wait.
+//  11. GetBody must give the next attempt's body.
+//  12. Only now the response is let go: up to 64 KiB of its body are read, for
+//     50 ms at most, so that the connection can serve again, and it is closed.
+//     The wait counts from when the response's header arrived.
+//  13. The wait is announced (Trace.Waiting) and made; a cancellation ends it
+//     at once. Then context and deadline are looked at again.
+//
+// A call that stops with a response in hand returns it with a nil error;
+// ReportOf tells why. A call that stops without returns an *Error around its
+// cause. A call that its first attempt settles returns exactly what Base
+// returned, and costs no allocation.
+package retryafter

@@ -1,0 +1,371 @@
+package retryafter
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// A Policy says whether and when a request is sent again. The zero Policy is
+// the default that each field describes. It is a value: copy it, share it, use
+// it from many goroutines at once.
+type Policy struct {
+	// MaxAttempts is how many attempts one call makes in all. 0 means 3, 1
+	// never repeats, a negative number sets no cap.
+	MaxAttempts int
+
+	// MaxWait is the longest single wait, jitter aside. A longer one is not
+	// cut: the call ends. 0 means 2 minutes, a negative value sets no cap.
+	MaxWait time.Duration
+
+	// MaxElapsed is the longest that a call may take from its first send to
+	// the end of its last wait and Reserve, time on the wire included. 0 or
+	// less sets no cap; the caller's deadline holds either way.
+	MaxElapsed time.Duration
+
+	// Reserve is the time that must be left before the deadline, and within
+	// MaxElapsed, for the attempt that follows a wait.
+	Reserve time.Duration
+
+	// Backoff makes the local backoff of one call, when the call first needs
+	// it: return a new one each time, for a BackOff is not safe for concurrent
+	// use. It is asked once a retry, also where the server's delay is the
+	// larger, and taken as it is; backoff.Stop (any negative duration), like a
+	// nil BackOff, ends the call. A nil Backoff means 100 ms doubling to 20 s,
+	// and at least 1 s after a 429 or 503 that gives no readable delay.
+	Backoff func() backoff.BackOff
+
+	// Jitter is drawn once a wait and added to it. nil means
+	// Spread(0.25, time.Second, 30*time.Second) on a server's delay, and up to
+	// as much again on a local one.
+	Jitter Jitter
+
+	// Retry says whether an attempt's outcome is worth another attempt. It is
+	// asked once an attempt, and can not make an unsafe request safe. nil means
+	// DefaultRetry.
+	Retry func(Attempt) bool
+}
+
+const (
+	defaultMaxAttempts   = 3
+	defaultMaxWait       = 2 * time.Minute
+	defaultBackoffFirst  = 100 * time.Millisecond
+	defaultBackoffLast   = 20 * time.Second
+	defaultBackoffRefuse = time.Second
+)
+
+// An Attempt is the outcome of one attempt. It is passed by value and has no
+// body: looking at it can't eat the response.
+type Attempt struct {
+	Number     int           // 1 for the first
+	Request    *http.Request // the caller's; not to be written to
+	StatusCode int           // 0 where Err is set
+	Header     http.Header   // of the response
+	Err        error         // of the RoundTripper
+	Received   time.Time     // when the header section or the error arrived
+	Elapsed    time.Duration // from the first send until Received
+}
+
+// A Call is what Decide has to know of a call beside its last attempt. The
+// zero Call has no bounds of its own.
+type Call struct {
+	Deadline    time.Time     // the caller's; the zero Time: none
+	MaxAttempts int           // a cap that lowers Policy.MaxAttempts; 0 or less: none
+
+	// Limiter is asked, at most once, how long from Attempt.Received a limiter
+	// will need to admit the next attempt. nil means no limiter.
+	Limiter func(received time.Time) time.Duration
+
+	// Backoff is asked, at most once, for the local backoff. nil means a fresh
+	// backoff of the Policy, advanced Attempt.Number times.
+	Backoff func() time.Duration
+}
+
+// A Decision is what follows an attempt, with the parts it was made of.
+type Decision struct {
+	Retry  bool
+	Wait   time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
+	Server time.Duration // the server's delay; 0 where it gave none
+	Local  time.Duration // the local backoff; 0 where it stopped
+	Jitter time.Duration
+	Hint   Hint
+	// HintErr is why there is no Hint: ErrNoHint, or the *SyntaxError of a
+	// field that can't be read.
+	HintErr error
+	Reason  Reason // why not, where Retry is false
+}
+
+// Decide says what follows attempt a of call c, by rules 4 to 10 of the
+// package documentation. It has no clock, does not sleep, and touches no body;
+// beyond what Policy's own functions do, equal arguments give equal decisions.
+// Transport and everything else that repeats requests decide by it alone.
+//
+// The parts of a wait are filled in for every decision but Final and that of a
+// cancelled attempt, which have none.
+func (p Policy) Decide(a Attempt, c Call) Decision {
+	gone := a.Request != nil && canceled(a.Request) != nil
+	switch {
+	case gone && a.Err != nil:
+		return Decision{Reason: Canceled}
+	case !p.worthwhile(a):
+		return Decision{Reason: Final}
+	}
+	hint, hintErr := FromHeader(a.Header, a.Received)
+	local := p.backoff(a, c, hintErr == nil)
+	d := p.wait(hint, hintErr, local)
+	switch {
+	case gone:
+		d.Reason = Canceled
+	case !idempotent(a.Request):
+		d.Reason = MethodNotIdempotent
+	case !replayable(a.Request):
+		d.Reason = BodyNotReplayable
+	case p.exhausted(a.Number, c.MaxAttempts):
+		d.Reason = AttemptsUsed
+	case local < 0:
+		d.Reason = BackoffStopped
+	default:
+		d.Reason = p.misfit(d, a, c)
+	}
+	d.Retry = d.Reason == 0
+	return d
+}
+
+// redirect decides the wait before the hop that req is, by rules 8 to 10: the
+// 3xx that led to it may have asked for one (RFC 9110, section 10.2.3).
+func (p *Policy) redirect(a Attempt, c Call) Decision {
+	hint, err := FromHeader(a.Header, a.Received)
+	d := p.wait(hint, err, 0)
+	d.Reason = p.misfit(d, a, c)
+	d.Retry = d.Reason == 0
+	return d
+}
+
+func (p *Policy) worthwhile(a Attempt) bool {
+	if p.Retry != nil {
+		return p.Retry(a)
+	}
+	return DefaultRetry(a)
+}
+
+func (p *Policy) exhausted(number, limit int) bool {
+	n := p.MaxAttempts
+	if n == 0 {
+		n = defaultMaxAttempts
+	}
+	return n > 0 && number >= n || limit > 0 && number >= limit
+}
+
+// backoff is the local backoff after a, or a negative duration.
+func (p *Policy) backoff(a Attempt, c Call, hinted bool) time.Duration {
+	if c.Backoff != nil {
+		return c.Backoff()
+	}
+	if p.Backoff != nil {
+		b := p.Backoff()
+		if b == nil {
+			return backoff.Stop
+		}
+		local := b.NextBackOff()
+		for n := 1; n < a.Number && local >= 0; n++ {
+			local = b.NextBackOff()
+		}
+		return local
+	}
+	return defaultBackoff(a, hinted)
+}
+
+func defaultBackoff(a Attempt, hinted bool) time.Duration {
+	local := defaultBackoffFirst
+	for n := 1; n < a.Number && local < defaultBackoffLast; n++ {
+		local *= 2
+	}
+	local = min(local, defaultBackoffLast)
+	if !hinted && (a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable) {
+		local = max(local, defaultBackoffRefuse)
+	}
+	return local
+}
+
+// wait puts a wait together: jitter comes after max, and nothing comes after
+// jitter.
+func (p *Policy) wait(hint Hint, hintErr error, local time.Duration) Decision {
+	d := Decision{Server: hint.Delay, Local: max(local, 0), Hint: hint, HintErr: hintErr}
+	floor := max(d.Server, d.Local)
+	jitter := p.Jitter
+	if jitter == nil {
+		jitter = defaultJitter
+	}
+	d.Jitter = max(jitter(floor, d.Server > 0 && d.Server >= d.Local), 0)
+	d.Wait = add(floor, d.Jitter)
+	return d
+}
+
+// misfit is why d's wait can't be made, or 0.
+func (p *Policy) misfit(d Decision, a Attempt, c Call) Reason {
+	longest := p.MaxWait
+	if longest == 0 {
+		longest = defaultMaxWait
+	}
+	if longest > 0 && max(d.Server, d.Local) > longest {
+		return WaitTooLong
+	}
+	// The limiter fills while the call waits: the longer of the two counts.
+	need := d.Wait
+	if c.Limiter != nil {
+		need = max(need, c.Limiter(a.Received))
+	}
+	return p.overrun(add(need, max(p.Reserve, 0)), a, c.Deadline)
+}
+
+// overrun is the bound that need does not end before, counted from a, or 0.
+// MaxElapsed begins with the first attempt.
+func (p *Policy) overrun(need time.Duration, a Attempt, deadline time.Time) Reason {
+	switch {
+	case !deadline.IsZero() && need >= deadline.Sub(a.Received):
+		return DeadlineTooNear
+	case p.MaxElapsed > 0 && a.Number > 0 && add(a.Elapsed, need) >= p.MaxElapsed:
+		return ElapsedTooLong
+	}
+	return 0
+}
+
+// DefaultRetry reports whether another attempt may cure a's outcome.
+//
+// Of the statuses: 408, 425, 429, 500, 502, 503 and 504; 413 with a readable
+// Retry-After (RFC 9110, section 15.5.14); 409 where the request carries an
+// Idempotency-Key, so that the conflict is with an earlier attempt. A
+// Retry-After makes no other status worth another attempt.
+//
+// Of the errors: a connection that could not be made or broke before the
+// response header was complete, an HTTP/2 GOAWAY or REFUSED_STREAM, a timeout
+// that is not the caller's, and a DNS failure that is not final. Not the
+// caller's cancellation, a failed TLS verification, a host that does not
+// exist, or any error that is not known to be transient.
+func DefaultRetry(a Attempt) bool {
+	if a.Err != nil {
+		return transient(a.Err) && (a.Request == nil || canceled(a.Request) == nil)
+	}
+	switch a.StatusCode {
+	case http.StatusRequestEntityTooLarge:
+		_, err := FromHeader(a.Header, a.Received)
+		return err == nil
+	case http.StatusConflict:
+		return a.Request != nil && (a.Request.Header.Get("Idempotency-Key") != "" || a.Request.Header.Get("X-Idempotency-Key") != "")
+	}
+	return retryStatus(a.StatusCode)
+}
+
+// retryStatus holds the statuses of DefaultRetry that no condition is tied to.
+func retryStatus(code int) bool {
+	switch code {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
+		http.StatusInternalServerError, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// settles reports whether DefaultRetry says no to a response by its status
+// alone.
+func settles(code int) bool {
+	return !retryStatus(code) && code != http.StatusRequestEntityTooLarge && code != http.StatusConflict
+}
+
+// Replayable reports whether req may be sent more than once: its method is
+// idempotent (RFC 9110, section 9.2.2) or QUERY, or its caller says so by an
+// Idempotency-Key or X-Idempotency-Key header, as in net/http.Transport; and
+// it has no body, or GetBody to have it again. A header with an empty value
+// slice says so without being sent.
+func Replayable(req *http.Request) bool {
+	return idempotent(req) && replayable(req)
+}
+
+func idempotent(req *http.Request) bool {
+	if req == nil {
+		return true
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
+		http.MethodPut, http.MethodDelete, "QUERY":
+		return true
+	}
+	_, key := req.Header["Idempotency-Key"]
+	_, xkey := req.Header["X-Idempotency-Key"]
+	return key || xkey
+}
+
+func replayable(req *http.Request) bool {
+	return req == nil || !hasBody(req) || req.GetBody != nil
+}
+
+func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+
+// transient reports whether err is one that another attempt may cure. What it
+// does not know is final.
+func transient(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return !dns.IsNotFound && (dns.IsTemporary || dns.IsTimeout)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
+	}
+	for _, broken := range brokenConnection {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
+	// Systems whose numbers package syscall does not name.
+	if _, ok := errors.AsType[*os.SyscallError](err); ok && !errors.Is(err, fs.ErrPermission) {
+		return true
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return true
+	}
+	return lostConnection(err)
+}
+
+// lostConnections begin the texts of net/http's errors for a connection that
+// ended under a request, and for which it exports neither value nor type.
+var lostConnections = []string{
+	"http: server closed idle connection",
+	"http2: server sent GOAWAY",
+	"http2: Transport received GOAWAY",
+	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client connection lost",
+	"http2: client conn is closed",
+	"http2: client conn not usable",
+	"http2: client conn could not be established",
+}
+
+func lostConnection(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		text := err.Error()
+		if strings.HasPrefix(text, "stream error: ") && strings.Contains(text, "; REFUSED_STREAM") {
+			return true // RFC 9113, section 8.7: the server did nothing with it
+		}
+		for _, lost := range lostConnections {
+			if strings.HasPrefix(text, lost) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,209 @@
+package retryafter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Reason says why a call ended. Its String is the name of the constant.
+type Reason uint8
+
+// The reasons, in the order of the rules (see the package documentation).
+const (
+	_ Reason = iota // the zero Reason: not stopped
+
+	// Final: the last attempt's outcome is not worth another attempt. A
+	// success is Final.
+	Final
+	// MethodNotIdempotent: repeating could do the work twice.
+	MethodNotIdempotent
+	// BodyNotReplayable: the request has a body and no GetBody.
+	BodyNotReplayable
+	// AttemptsUsed: Policy.MaxAttempts or the context's cap is reached.
+	AttemptsUsed
+	// BackoffStopped: the local backoff returned backoff.Stop.
+	BackoffStopped
+	// WaitTooLong: the wait is longer than Policy.MaxWait.
+	WaitTooLong
+	// DeadlineTooNear: the wait, and Policy.Reserve after it, do not end
+	// before the caller's deadline.
+	DeadlineTooNear
+	// ElapsedTooLong: they do not end within Policy.MaxElapsed.
+	ElapsedTooLong
+	// GetBodyFailed: no body could be had for the next attempt.
+	GetBodyFailed
+	// Canceled: the caller's context is done, or Request.Cancel closed.
+	Canceled
+	// Limited: the Limiter refused the attempt.
+	Limited
+	// Misconfigured: a setting makes no sense; nothing was sent.
+	Misconfigured
+)
+
+var reasonNames = [...]string{
+	"none", "Final", "MethodNotIdempotent", "BodyNotReplayable", "AttemptsUsed",
+	"BackoffStopped", "WaitTooLong", "DeadlineTooNear", "ElapsedTooLong",
+	"GetBodyFailed", "Canceled", "Limited", "Misconfigured",
+}
+
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return "Reason(" + strconv.Itoa(int(r)) + ")"
+}
+
+// A Report tells what happened to one call, which is one RoundTrip: a
+// redirect that http.Client follows is a call of its own.
+type Report struct {
+	Attempts int           // how many were sent; 0 where the call was refused before the first
+	Waited   time.Duration // spent in waits between attempts and before redirect hops
+	Limited  time.Duration // spent waiting for the Limiter
+	Stop     Reason        // why the call ended
+	Decision Decision      // the last one: the delay that was asked for, uncut, also where it was refused
+	Err      error         // what failed beside the attempts, as GetBody or the Limiter; else nil
+}
+
+// LogValue makes a Report readable in log/slog. It holds no URL and no header
+// field but the values computed from them.
+func (r Report) LogValue() slog.Value {
+	attrs := make([]slog.Attr, 0, 8)
+	attrs = append(attrs,
+		slog.Int("attempts", r.Attempts),
+		slog.Duration("waited", r.Waited),
+		slog.String("stop", r.Stop.String()))
+	if r.Limited > 0 {
+		attrs = append(attrs, slog.Duration("limited", r.Limited))
+	}
+	if d := r.Decision; d.Wait > 0 {
+		attrs = append(attrs, slog.Duration("wait", d.Wait), slog.Duration("server", d.Server))
+	}
+	if err := r.Decision.HintErr; err != nil && !errors.Is(err, ErrNoHint) {
+		attrs = append(attrs, slog.String("hint_error", err.Error()))
+	}
+	if r.Err != nil {
+		attrs = append(attrs, slog.String("error", redact(r.Err)))
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// String is the report in one line, as it stands in an Error.
+func (r Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v after %d attempt", r.Stop, r.Attempts)
+	if r.Attempts != 1 {
+		b.WriteByte('s')
+	}
+	switch d := r.Decision; {
+	case d.Wait <= 0:
+	case d.Server > 0 && d.Server >= d.Local:
+		fmt.Fprintf(&b, ", the server asked for %v", d.Server)
+	default:
+		fmt.Fprintf(&b, ", the next would follow %v later", d.Wait)
+	}
+	return b.String()
+}
+
+// ReportOf returns what happened to the call that ended in resp. It is kept
+// in resp.Request's context, so it survives RoundTrippers that wrap a
+// Transport or are wrapped by one. A response that no Transport returned, and
+// one that settled its call at the first attempt, report one attempt and
+// Final; for the time that such a call waited for a redirect or the Limiter,
+// see Trace.Done. A nil resp gives the zero Report: the error tells, see Error.
+func ReportOf(resp *http.Response) Report {
+	if resp == nil {
+		return Report{}
+	}
+	if resp.Request != nil {
+		a, _ := resp.Request.Context().Value(attemptKey{}).(*attemptContext)
+		// A context that was borrowed for a later call is not this call's.
+		if a != nil && a.req == resp.Request && a.report.Attempts > 0 {
+			return a.report
+		}
+	}
+	return Report{Attempts: 1, Stop: Final}
+}
+
+// An Error ends a call that has no response to hand back. http.Client wraps
+// it in a *url.Error; errors.As finds it there.
+type Error struct {
+	Report Report
+	Err    error // the last attempt's error, the context's cause, or what refused the call
+}
+
+func (e *Error) Error() string {
+	return "retryafter: " + e.Report.String() + ": " + redact(e.Err)
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Timeout reports whether Err is a timeout. http.Client asks for it.
+func (e *Error) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.Err, &t) && t.Timeout()
+}
+
+// A ConfigError reports a setting that makes no sense. It is returned by the
+// first use of what was configured, before anything is sent, charged or slept.
+type ConfigError struct {
+	Field   string // the setting, as in "Bucket.Capacity"
+	Value   string // what it was set to
+	Problem string // what it must be, as in "must be positive"
+}
+
+func (e *ConfigError) Error() string {
+	return "retryafter: " + e.Field + " is " + e.Value + ": " + e.Problem
+}
+
+// refused is the cause of an Error that no failed attempt caused.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
+// causes joins what a context says of its end: Err and Cause are both found
+// by errors.Is, whichever a program looks for.
+type causes struct{ cause, err error }
+
+func (c *causes) Error() string   { return c.cause.Error() }
+func (c *causes) Unwrap() []error { return []error{c.cause, c.err} }
+
+// contextError is why ctx is done, or nil.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		return &causes{cause, err}
+	}
+	return err
+}
+
+// redact is err's text with the userinfo and the query of URLs in it removed.
+func redact(err error) string {
+	if err == nil {
+		return "no cause"
+	}
+	text := err.Error()
+	for u := (*url.Error)(nil); errors.As(err, &u); err = u.Err {
+		text = strings.ReplaceAll(text, u.URL, redactURL(u.URL))
+	}
+	return text
+}
+
+func redactURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "(unreadable URL)"
+	}
+	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
+	return u.String()
+}

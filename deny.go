@@ -1,0 +1,105 @@
+package retryafter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A LimitError is work that a limiter refused at once instead of letting it
+// wait.
+type LimitError struct {
+	// Delay is the least wait that would have been needed, uncut. It is 0
+	// where the limiter can't tell.
+	Delay time.Duration
+
+	// Err is context.DeadlineExceeded where the wait would not have ended
+	// before the deadline, and nil where no wait was wanted, as with [Deny].
+	Err error
+}
+
+func (e *LimitError) Error() string {
+	s := "retryafter: over the limit"
+	if e.Delay > 0 {
+		s += fmt.Sprintf(" for another %v", e.Delay)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *LimitError) Unwrap() error { return e.Err }
+
+// Timeout reports whether it was for want of time that the wait did not begin.
+func (e *LimitError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
+
+// Deny returns a Limiter that refuses at once, with a *[LimitError], where l
+// would have to wait. l may be a *[Bucket] or a Limiter of
+// golang.org/x/time/rate. Where l has the method
+//
+//	DelayN(t time.Time, n int) (time.Duration, error)
+//
+// the returned Limiter has it too, its errors are passed on, and the
+// LimitError tells the delay.
+func Deny(l interface {
+	AllowN(t time.Time, n int) bool
+}) Limiter {
+	if l, ok := l.(delayer); ok {
+		return denyDelay{l}
+	}
+	return deny{l}
+}
+
+type allower interface {
+	AllowN(t time.Time, n int) bool
+}
+
+type delayer interface {
+	allower
+	DelayN(t time.Time, n int) (time.Duration, error)
+}
+
+type deny struct{ allower }
+
+func (d deny) WaitN(ctx context.Context, n int) error {
+	if n < 0 {
+		return &CostError{Cost: int64(n)}
+	}
+	if ctx.Err() != nil {
+		return doneError(ctx)
+	}
+	if !d.AllowN(time.Now(), n) {
+		return new(LimitError)
+	}
+	return nil
+}
+
+type denyDelay struct{ delayer }
+
+func (d denyDelay) WaitN(ctx context.Context, n int) error {
+	now := time.Now()
+	if n < 0 || ctx.Err() != nil || !d.AllowN(now, n) {
+		delay, err := d.DelayN(now, n)
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return doneError(ctx)
+		}
+		return &LimitError{Delay: delay}
+	}
+	return nil
+}
+
+// doneError is the error of a context that is done. Both what ctx.Err and what
+// context.Cause return are found in it.
+func doneError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

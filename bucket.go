@@ -89,8 +89,9 @@ func (b *Bucket) Allow() bool {
 // flows in until the clock has passed it.
 func (b *Bucket) AllowN(t time.Time, n int) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.open(&t) == nil && b.take(int64(t.Sub(b.base)), n)
+	ok := b.open(&t) == nil && b.take(int64(t.Sub(b.base)), n)
+	b.mu.Unlock()
+	return ok
 }
 
 // DelayN returns the least wait after t at which n tokens could be taken, to

@@ -8,6 +8,9 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
-require github.com/cenkalti/backoff/v4 v4.3.0
+require (
+	github.com/cenkalti/backoff/v4 v4.3.0
+	golang.org/x/time v0.16.0
+)
 
 replace github.com/retryafter-go/retryafter => ..

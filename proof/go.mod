@@ -10,6 +10,7 @@ require (
 
 require (
 	github.com/cenkalti/backoff/v4 v4.3.0
+	go.uber.org/goleak v1.3.0
 	golang.org/x/time v0.16.0
 )
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -324,7 +326,7 @@ func (c *call) next() (*http.Request, error) {
 		}
 	}
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
-	a.req = c.req.Clone(a)
+	a.req = a.clone(c.req)
 	a.req.Body = body
 	c.latest = a
 	return a.req, nil
@@ -382,7 +384,24 @@ type attemptContext struct {
 	context.Context
 	number int
 	req    *http.Request // whose context it is
+	url    url.URL       // that of req, to save an allocation
 	report Report
+}
+
+// clone is req.Clone(a), with fewer allocations where no form was parsed.
+func (a *attemptContext) clone(req *http.Request) *http.Request {
+	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
+		return req.Clone(a)
+	}
+	r := req.WithContext(a)
+	if req.URL != nil {
+		a.url = *req.URL
+		r.URL = &a.url
+	}
+	r.Header = req.Header.Clone()
+	r.Trailer = req.Trailer.Clone()
+	r.TransferEncoding = slices.Clone(req.TransferEncoding)
+	return r
 }
 
 type attemptKey struct{}

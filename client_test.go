@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -392,7 +393,7 @@ func TestARetriedSuccessCostsAtMostSixAllocations(t *testing.T) {
 
 var (
 	tick           = backoff.NewConstantBackOff(time.Microsecond)
-	settledRequest = get(context.Background())
+	settledRequest = httptest.NewRequest("GET", "http://example.com/path", nil)
 )
 
 // refusing answers 200, or alternately 503 and 200, with one allocation.

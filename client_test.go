@@ -697,3 +697,5 @@ func TestAReportReadsWell(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestTheExampleUnderSynctest(t *testing.T) { comesBackAfterAMinute(t) }

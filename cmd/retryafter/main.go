@@ -1,5 +1,5 @@
-// Command retryafter shows what the library does: explain reads Retry-After
-// values.
+// Command retryafter shows what the library does: demo drives real requests
+// against a server of its own, explain reads Retry-After values.
 package main
 
 import (
@@ -16,8 +16,9 @@ import (
 
 // What the command exits with, beside 0.
 const (
-	statusNo      status = 1 // the answer is no: a promise broken, a value unreadable
-	statusTrouble status = 2 // no answer: wrong usage, or reading or writing failed
+	statusNo          status = 1   // the answer is no: a promise broken, a value unreadable
+	statusTrouble     status = 2   // no answer: wrong usage, or reading or writing failed
+	statusInterrupted status = 130 // as a shell has it for SIGINT
 )
 
 // A status is an error that has been told already.
@@ -26,6 +27,7 @@ type status int
 func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type command struct {
+	Demo    demoCommand      `cmd:"" help:"Drive real requests against a server on this machine and show what was waited, and why calls stopped."`
 	Explain explainCommand   `cmd:"" help:"Tell how Retry-After values are read, and what the default policy does with them."`
 	Version kong.VersionFlag `help:"Show the version."`
 }

@@ -237,12 +237,14 @@ func (b *Bucket) first(t *time.Time) error {
 		return err
 	}
 	b.meter, b.level = m, m.start(b.StartEmpty, 0)
-	b.base = time.Now()
-	if t != nil {
-		// The same instant with a monotonic reading, unless it is too far away for one.
-		b.base = b.base.Add(t.Sub(b.base))
-		if !b.base.Equal(*t) {
-			b.base = *t
+	now := time.Now()
+	if t == nil {
+		t = &now
+	}
+	b.base = *t
+	if *t == t.Round(0) { // no monotonic reading: give it one, unless it is too far away for that
+		if same := now.Add(t.Sub(now)); same.Equal(*t) {
+			b.base = same
 		}
 	}
 	return nil

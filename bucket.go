@@ -228,10 +228,10 @@ func (b *Bucket) open(t *time.Time) error {
 	if b.meter.flow != 0 {
 		return nil
 	}
-	return b.first(t)
+	return b.begin(t)
 }
 
-func (b *Bucket) first(t *time.Time) error {
+func (b *Bucket) begin(t *time.Time) error {
 	m, err := newMeter("Bucket", b.Capacity, b.Rate)
 	if err != nil {
 		return err

@@ -179,9 +179,9 @@ func countable(capacity, tokens, per int64) bool {
 func TestEveryDecisionEqualsTheModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := func() int64 { return 1 + rng.Int64()>>rng.IntN(63) }
-	histories := 1500
+	histories := 500
 	if testing.Short() {
-		histories = 150
+		histories = 100
 	}
 	valid := 0
 	for i := range histories {
@@ -590,7 +590,7 @@ func TestQueueEqualsTheModel(t *testing.T) {
 		cost           int64
 	}
 	const never = math.MaxInt64
-	histories, ties := 300, 0
+	histories, ties := 100, 0
 	if testing.Short() {
 		histories = 30
 	}
@@ -717,19 +717,50 @@ func TestDoneContextIsRefusedWithoutCharge(t *testing.T) {
 	})
 }
 
-func TestCancelAtTheInstantOfTheTurnWins(t *testing.T) {
+// An errContext is asked whether it is done through a function of ours.
+type errContext struct {
+	context.Context
+	err func() error
+}
+
+func (c errContext) Err() error { return c.err() }
+
+func TestContextDoneByTheTimeOfItsTurnWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for range 100 {
-			b := &Bucket{Capacity: 1, Rate: PerSecond(1), StartEmpty: true}
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			err := b.Wait(ctx)
-			synctest.Wait()
-			if left := b.Allow(); left == (err == nil) {
-				t.Fatalf("error %v, and a token is left: %v", err, left)
+		b := &Bucket{Capacity: 1, Rate: PerSecond(1), StartEmpty: true}
+		start := time.Now()
+		ctx := errContext{t.Context(), func() error {
+			if time.Since(start) >= time.Second {
+				return context.Canceled
 			}
-			cancel()
+			return nil
+		}}
+		wait(ctx, b, 1).check(t, "wait", time.Second, context.Canceled)
+		if !b.Allow() {
+			t.Error("it cost a token")
 		}
+	})
+}
+
+func TestDelayBehindAWaiterThatWokeLateIsRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bucket{Capacity: 1, Rate: PerSecond(1), StartEmpty: true}
+		start := time.Now()
+		late := wait(errContext{t.Context(), func() error {
+			if time.Since(start) == time.Second {
+				time.Sleep(time.Second / 4) // whoever holds the token back loses what flows in meanwhile
+			}
+			return nil
+		}}, b, 1)
+		next := wait(t.Context(), b, 1)
+		if d, err := b.DelayN(time.Now(), 1); d != 3*time.Second || err != nil {
+			t.Errorf("delay: %v, %v; want 3s", d, err)
+		}
+		late.check(t, "late", 1250*time.Millisecond, nil)
+		if d, err := b.DelayN(time.Now(), 1); d != 2*time.Second || err != nil {
+			t.Errorf("delay: %v, %v; want 2s", d, err)
+		}
+		next.check(t, "next", 2250*time.Millisecond, nil)
 	})
 }
 
@@ -762,7 +793,7 @@ func TestConcurrentUseStaysWithinTheEnvelope(t *testing.T) {
 	var mu sync.Mutex
 	var taken []take
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -775,16 +806,19 @@ func TestConcurrentUseStaysWithinTheEnvelope(t *testing.T) {
 				case 1:
 					ok = b.AllowN(from, n)
 				case 2:
-					brief, cancel := context.WithCancel(ctx)
-					time.AfterFunc(time.Millisecond, cancel)
+					brief, end := context.WithCancel(ctx)
+					time.AfterFunc(time.Millisecond, end)
 					ok = b.WaitN(brief, n) == nil
-					cancel()
+					end()
 				case 3:
 					ok = b.WaitN(ctx, n) == nil
 				}
 				if ok {
 					mu.Lock()
 					taken = append(taken, take{int64(from.Sub(start)), int64(time.Since(start)), int64(n)})
+					if len(taken) == 300 {
+						cancel()
+					}
 					mu.Unlock()
 				}
 			}
@@ -792,9 +826,7 @@ func TestConcurrentUseStaysWithinTheEnvelope(t *testing.T) {
 	}
 	wg.Wait()
 	slices.SortFunc(taken, func(a, b take) int { return cmp.Compare(a.to, b.to) })
-	total := int64(0)
 	for _, first := range taken {
-		total += first.cost
 		sum := int64(0)
 		for _, k := range taken {
 			if k.from < first.from {
@@ -805,9 +837,6 @@ func TestConcurrentUseStaysWithinTheEnvelope(t *testing.T) {
 				t.Fatalf("%d admitted in %v", sum, time.Duration(span))
 			}
 		}
-	}
-	if total < 100 {
-		t.Errorf("only %d admitted", total)
 	}
 }
 

@@ -141,7 +141,7 @@ func (b *Bucket) WaitN(ctx context.Context, n int) error {
 		}
 	}
 	b.leave(e)
-	return doneError(ctx)
+	return contextError(ctx)
 }
 
 // A waiter is a caller of WaitN that has to wait.
@@ -153,10 +153,7 @@ type waiter struct {
 
 // enter admits n at once and returns nil, or queues it.
 func (b *Bucket) enter(ctx context.Context, n int) (*list.Element, error) {
-	var done error
-	if ctx.Err() != nil {
-		done = doneError(ctx)
-	}
+	done := contextError(ctx)
 	deadline, hasDeadline := ctx.Deadline()
 
 	b.mu.Lock()

@@ -3,6 +3,7 @@ package retryafter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -357,7 +358,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	case why == Canceled:
 		ctx := c.req.Context()
 		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
-			err = &causes{canceled(c.req), err}
+			err = fmt.Errorf("%w: %w", canceled(c.req), err)
 		}
 	}
 	return nil, &Error{Report: c.report, Err: err}
@@ -374,7 +375,7 @@ func (c *call) fail(why Reason, err error) error {
 // refusals are the causes of an Error by a wait that could not be made.
 var refusals = map[Reason]error{
 	WaitTooLong:     refused("the wait is longer than MaxWait"),
-	DeadlineTooNear: &causes{refused("the wait would not end before the deadline"), context.DeadlineExceeded},
+	DeadlineTooNear: fmt.Errorf("the wait would not end before the deadline: %w", context.DeadlineExceeded),
 	ElapsedTooLong:  refused("the wait would not end within MaxElapsed"),
 }
 

@@ -225,7 +225,7 @@ func ExampleParse() {
 	// 2m0s rfc850-date
 	// 2m0s asctime-date
 	// 2562047h47m16.854775807s delay-seconds
-	// retryafter: Retry-After "1.5": fraction at byte 1
+	// retryafter: Retry-After "1.5": trailing text at byte 1
 }
 
 // Any BackOff of github.com/cenkalti/backoff/v4 serves as the local backoff,

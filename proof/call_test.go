@@ -184,8 +184,8 @@ func TestUnsafeRequestsAreSentOnce(t *testing.T) {
 			}
 		}
 		for i, b := range o.bodies {
-			if b.closed == 0 {
-				t.Errorf("request body %d of %d was not closed", i+1, len(o.bodies))
+			if b.closed != 1 { // sent ones by the far end, others by the Transport
+				t.Errorf("request body %d of %d was closed %d times", i+1, len(o.bodies), b.closed)
 			}
 		}
 		if o.changed != "" {

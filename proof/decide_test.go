@@ -18,7 +18,9 @@ var extremes = rapid.OneOf(
 	rapid.SampledFrom([]time.Duration{0, 1, time.Second, time.Minute, 2 * time.Minute, 2*time.Minute + 1, math.MaxInt64, math.MaxInt64 - 1,
 		math.MaxInt64 / 2, math.MaxInt64/2 + 1}),
 	rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64Range(0, math.MaxInt64).Draw(t, "d")) }),
-	rapid.Custom(func(t *rapid.T) time.Duration { return time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "d")) }),
+	rapid.Custom(func(t *rapid.T) time.Duration {
+		return time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "d"))
+	}),
 )
 
 var signed = rapid.OneOf(extremes, rapid.Custom(func(t *rapid.T) time.Duration { return -extremes.Draw(t, "below zero") }),

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	f := flag.Lookup("rapid.checks")
 	if _, asked := os.LookupEnv("RAPID_CHECKS"); !asked && f.Value.String() == f.DefValue {
-		f.Value.Set("500")
+		f.Value.Set("1000")
 	}
 	os.Exit(m.Run())
 }

@@ -1,5 +1,7 @@
 package proof
 
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 import (
 	"bytes"
 	"context"

@@ -84,10 +84,6 @@ func TestAStalledBodyIsLetGo(t *testing.T) {
 	})
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 func TestAnEndlessBodyIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, read := 0, 0

@@ -131,3 +131,43 @@ func TestCancellationsEndAWaitForTheLimiter(t *testing.T) {
 		}
 	})
 }
+
+// TestAnAttemptsContextLastsAsLongAsItsBody looks for the context that
+// AttemptTimeout makes: too early an end would cut the body, none would leak.
+func TestAnAttemptsContextLastsAsLongAsItsBody(t *testing.T) {
+	for name, end := range map[string]func(io.ReadCloser){
+		"read":   func(b io.ReadCloser) { io.ReadAll(b) },
+		"closed": func(b io.ReadCloser) { b.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var attempts []context.Context
+				tr := &retryafter.Transport{AttemptTimeout: time.Second, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+					attempts = append(attempts, req.Context())
+					switch len(attempts) {
+					case 1:
+						return nil, io.EOF
+					case 2:
+						return &http.Response{StatusCode: 503, Body: &trackedBody{r: strings.NewReader("busy")}, Request: req}, nil
+					}
+					return &http.Response{StatusCode: 200, Body: &trackedBody{r: strings.NewReader("ready")}, Request: req}, nil
+				})}
+				req, _ := http.NewRequest("GET", "http://server.test", nil)
+				resp, err := tr.RoundTrip(req)
+				if err != nil || len(attempts) != 3 {
+					t.Fatal(resp, err)
+				}
+				time.Sleep(time.Hour) // far longer than AttemptTimeout
+				for i, ctx := range attempts {
+					if over := ctx.Err() != nil; over != (i < 2) {
+						t.Errorf("before the body's end, the context of attempt %d says %v", i+1, ctx.Err())
+					}
+				}
+				end(resp.Body)
+				if attempts[2].Err() == nil {
+					t.Error("the context outlives the body")
+				}
+			})
+		})
+	}
+}

@@ -80,18 +80,6 @@ func TestDecideAgreesWithTheModel(t *testing.T) {
 			}
 		}
 		f.jitter = jitter
-		if rapid.Bool().Draw(t, "deadline") {
-			near := signed.Draw(t, "until the deadline")
-			if rapid.Bool().Draw(t, "on the edge") {
-				v := judge(f)
-				near = saturated(new(big.Int).Add(big.NewInt(int64(v.wait)), big.NewInt(int64(policy.Reserve))))
-				if near < math.MaxInt64 {
-					near += rapid.SampledFrom([]time.Duration{0, 1, -1}).Draw(t, "off")
-				}
-			}
-			call.Deadline = received.Add(near)
-			f.left = big.NewInt(int64(near))
-		}
 		if rapid.Bool().Draw(t, "limited") {
 			f.limiter = signed.Draw(t, "limiter")
 			call.Limiter = func(at time.Time) time.Duration {
@@ -100,6 +88,28 @@ func TestDecideAgreesWithTheModel(t *testing.T) {
 				}
 				return f.limiter
 			}
+		}
+		// Every bound is put to the test where it is met exactly, or nearly.
+		floor, need := max(f.server, f.local), judge(f).need
+		near := func(d time.Duration, free *rapid.Generator[time.Duration], what string) time.Duration {
+			if off := rapid.SampledFrom([]time.Duration{0, 1, -1}).Draw(t, "off"); seldom(t, 2, what) && d < math.MaxInt64 {
+				return d + off
+			}
+			return free.Draw(t, what)
+		}
+		if rapid.Bool().Draw(t, "max wait near") {
+			policy.MaxWait = near(floor, signed, "max wait")
+			f.maxWait = settings(policy).maxWait
+		}
+		if rapid.Bool().Draw(t, "max elapsed near") {
+			spent := new(big.Int).Add(big.NewInt(int64(f.elapsed)), big.NewInt(int64(need)))
+			policy.MaxElapsed = near(saturated(spent), signed, "max elapsed")
+			f.maxElapsed = policy.MaxElapsed
+		}
+		if rapid.Bool().Draw(t, "deadline") {
+			left := near(need, signed, "deadline")
+			call.Deadline = received.Add(left)
+			f.left = big.NewInt(int64(left))
 		}
 
 		got := policy.Decide(attempt, call)

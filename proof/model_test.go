@@ -40,6 +40,7 @@ type verdict struct {
 	reason retryafter.Reason // 0: go on
 	parts  bool              // whether there is a wait to speak of
 	wait   time.Duration
+	need   time.Duration // what must fit before the bounds
 }
 
 // judge is the rules once more, in exact arithmetic that saturates at the end.
@@ -53,7 +54,8 @@ func judge(f facts) verdict {
 	floor := largest(f.server, f.local)
 	v := verdict{parts: true, wait: saturated(new(big.Int).Add(floor, largest(f.jitter, 0)))}
 	need := largest(v.wait, f.limiter)
-	need = big.NewInt(int64(saturated(need.Add(need, largest(f.reserve, 0)))))
+	v.need = saturated(need.Add(need, largest(f.reserve, 0)))
+	need = big.NewInt(int64(v.need))
 	spent := big.NewInt(int64(saturated(new(big.Int).Add(big.NewInt(int64(f.elapsed)), need))))
 	capped := false
 	for _, n := range f.caps {

@@ -171,3 +171,27 @@ func TestAnAttemptsContextLastsAsLongAsItsBody(t *testing.T) {
 		})
 	}
 }
+
+// TestAnAnswerAfterAttemptTimeoutIsNone has a Base that takes no notice of
+// its context. The body of what it brings is cut by then.
+func TestAnAnswerAfterAttemptTimeoutIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []*trackedBody
+		tr := &retryafter.Transport{AttemptTimeout: time.Second, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			b := &trackedBody{r: strings.NewReader("late")}
+			bodies = append(bodies, b)
+			return &http.Response{StatusCode: 200, Body: b}, nil
+		})}
+		req, _ := http.NewRequest("GET", "http://server.test", nil)
+		resp, err := tr.RoundTrip(req)
+		if resp != nil || !errors.Is(err, retryafter.ErrAttemptTimeout) || errors.Is(err, context.DeadlineExceeded) || !timeoutOf(err) || len(bodies) != 3 {
+			t.Errorf("%v and %v after %d attempts", resp, err, len(bodies))
+		}
+		for i, b := range bodies {
+			if b.closed != 1 {
+				t.Errorf("body %d was closed %d times", i+1, b.closed)
+			}
+		}
+	})
+}

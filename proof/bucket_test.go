@@ -214,6 +214,7 @@ func TestWhatIsNotAdmittedChangesNothing(t *testing.T) {
 type visitor struct {
 	come, cancel, deadline time.Duration // from the start; 0: never cancelled, no deadline
 	cost                   int
+	hasty                  bool // asks AllowN, and does not wait
 }
 
 // A visit is what became of a visitor.
@@ -240,6 +241,14 @@ func (s shape) visits(list []visitor) (all []visit, ok bool) {
 			case w.left > v.come:
 				ahead = append(ahead, list[j])
 			}
+		}
+		if v.hasty {
+			how := "refused"
+			if len(ahead) == 0 && m.Take(int64(v.come), int64(v.cost)) {
+				how = "served"
+			}
+			all = append(all, visit{v.come, how, 0})
+			continue
 		}
 		at := int64(v.come)
 		for _, w := range append(ahead, v) {
@@ -289,6 +298,7 @@ func TestWhoGivesUpHasPaidNothing(t *testing.T) {
 		for range rapid.SampledFrom([]int{3, 6, 9, 2, 1}).Draw(t, "visitors") {
 			at += time.Duration(rapid.Int64Range(1, int64(rapid.SampledFrom([]time.Duration{2, time.Second, 5 * time.Second}).Draw(t, "within"))).Draw(t, "pause"))
 			v := visitor{come: at, cost: rapid.IntRange(1, int(s.capacity)).Draw(t, "cost")}
+			v.hasty = seldom(t, 4, "hasty")
 			if seldom(t, 3, "cancelled") {
 				v.cancel = at + time.Duration(rapid.Int64Range(1, int64(10*time.Second)).Draw(t, "after"))
 			}
@@ -308,6 +318,13 @@ func TestWhoGivesUpHasPaidNothing(t *testing.T) {
 			for i, v := range list {
 				wg.Go(func() {
 					time.Sleep(v.come)
+					if v.hasty {
+						got[i] = visit{left: v.come, how: "refused"}
+						if b.AllowN(time.Now(), v.cost) {
+							got[i].how = "served"
+						}
+						return
+					}
 					ctx := context.Background()
 					if v.deadline != 0 {
 						c, cancel := context.WithDeadline(ctx, t0.Add(v.deadline))

@@ -267,6 +267,8 @@ func (s *script) predict(start time.Time, draws []time.Duration) outcome {
 			late = begin + s.timeout
 		}
 		switch {
+		case s.deaf:
+			now = far
 		case gone(begin):
 			now, status, err = begin, 0, cause
 		case gone(far) && goneAt < late:

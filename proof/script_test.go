@@ -45,6 +45,7 @@ type script struct {
 	key      http.Header
 	body     string // "none", "nobody", "replayable", "opaque", "failing", "once"
 	traces   int    // bit 0: in the Transport; bits 1 and 2: in the context
+	deaf     bool   // the far end takes no notice of a cancellation
 	hop      *reply // the 3xx that the request follows
 	replies  []reply
 }
@@ -174,6 +175,7 @@ func drawScript(t *rapid.T) script {
 	if seldom(t, 8, "own retry") {
 		s.retry = rapid.SliceOfN(rapid.Bool(), 1, 4).Draw(t, "retry")
 	}
+	s.deaf = s.timeout == 0 && seldom(t, 6, "deaf")
 	if seldom(t, 12, "hop") {
 		h := drawReply(t)
 		h.status = rapid.SampledFrom([]int{301, 302, 307, 308, 304, 200}).Draw(t, "hop status")
@@ -341,6 +343,13 @@ func (f *farEnd) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 		}
 	}()
 	ctx, written := req.Context(), time.Now()
+	if f.s.deaf {
+		time.Sleep(r.wire)
+		if r.err != nil {
+			return nil, r.err
+		}
+		return f.response(r, n, written, req), nil
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -89,8 +89,9 @@ func (b *Bucket) Allow() bool {
 // flows in until the clock has passed it.
 func (b *Bucket) AllowN(t time.Time, n int) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.open(&t) == nil && b.take(int64(t.Sub(b.base)), n)
+	ok := b.open(&t) == nil && b.take(int64(t.Sub(b.base)), n)
+	b.mu.Unlock()
+	return ok
 }
 
 // DelayN returns the least wait after t at which n tokens could be taken, to
@@ -140,7 +141,7 @@ func (b *Bucket) WaitN(ctx context.Context, n int) error {
 		}
 	}
 	b.leave(e)
-	return doneError(ctx)
+	return contextError(ctx)
 }
 
 // A waiter is a caller of WaitN that has to wait.
@@ -152,10 +153,7 @@ type waiter struct {
 
 // enter admits n at once and returns nil, or queues it.
 func (b *Bucket) enter(ctx context.Context, n int) (*list.Element, error) {
-	var done error
-	if ctx.Err() != nil {
-		done = doneError(ctx)
-	}
+	done := contextError(ctx)
 	deadline, hasDeadline := ctx.Deadline()
 
 	b.mu.Lock()
@@ -227,21 +225,23 @@ func (b *Bucket) open(t *time.Time) error {
 	if b.meter.flow != 0 {
 		return nil
 	}
-	return b.first(t)
+	return b.begin(t)
 }
 
-func (b *Bucket) first(t *time.Time) error {
+func (b *Bucket) begin(t *time.Time) error {
 	m, err := newMeter("Bucket", b.Capacity, b.Rate)
 	if err != nil {
 		return err
 	}
 	b.meter, b.level = m, m.start(b.StartEmpty, 0)
-	b.base = time.Now()
-	if t != nil {
-		// The same instant with a monotonic reading, unless it is too far away for one.
-		b.base = b.base.Add(t.Sub(b.base))
-		if !b.base.Equal(*t) {
-			b.base = *t
+	now := time.Now()
+	if t == nil {
+		t = &now
+	}
+	b.base = *t
+	if *t == t.Round(0) { // no monotonic reading: give it one, unless it is too far away for that
+		if same := now.Add(t.Sub(now)); same.Equal(*t) {
+			b.base = same
 		}
 	}
 	return nil

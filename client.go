@@ -3,8 +3,11 @@ package retryafter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -324,7 +327,7 @@ func (c *call) next() (*http.Request, error) {
 		}
 	}
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
-	a.req = c.req.Clone(a)
+	a.req = a.clone(c.req)
 	a.req.Body = body
 	c.latest = a
 	return a.req, nil
@@ -355,7 +358,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	case why == Canceled:
 		ctx := c.req.Context()
 		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
-			err = &causes{canceled(c.req), err}
+			err = fmt.Errorf("%w: %w", canceled(c.req), err)
 		}
 	}
 	return nil, &Error{Report: c.report, Err: err}
@@ -372,7 +375,7 @@ func (c *call) fail(why Reason, err error) error {
 // refusals are the causes of an Error by a wait that could not be made.
 var refusals = map[Reason]error{
 	WaitTooLong:     refused("the wait is longer than MaxWait"),
-	DeadlineTooNear: &causes{refused("the wait would not end before the deadline"), context.DeadlineExceeded},
+	DeadlineTooNear: fmt.Errorf("the wait would not end before the deadline: %w", context.DeadlineExceeded),
 	ElapsedTooLong:  refused("the wait would not end within MaxElapsed"),
 }
 
@@ -382,7 +385,24 @@ type attemptContext struct {
 	context.Context
 	number int
 	req    *http.Request // whose context it is
+	url    url.URL       // that of req, to save an allocation
 	report Report
+}
+
+// clone is req.Clone(a), with fewer allocations where no form was parsed.
+func (a *attemptContext) clone(req *http.Request) *http.Request {
+	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
+		return req.Clone(a)
+	}
+	r := req.WithContext(a)
+	if req.URL != nil {
+		a.url = *req.URL
+		r.URL = &a.url
+	}
+	r.Header = req.Header.Clone()
+	r.Trailer = req.Trailer.Clone()
+	r.TransferEncoding = slices.Clone(req.TransferEncoding)
+	return r
 }
 
 type attemptKey struct{}

@@ -68,8 +68,8 @@ func (d deny) WaitN(ctx context.Context, n int) error {
 	if n < 0 {
 		return &CostError{Cost: int64(n)}
 	}
-	if ctx.Err() != nil {
-		return doneError(ctx)
+	if err := contextError(ctx); err != nil {
+		return err
 	}
 	if !d.AllowN(time.Now(), n) {
 		return new(LimitError)
@@ -87,19 +87,9 @@ func (d denyDelay) WaitN(ctx context.Context, n int) error {
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
-			return doneError(ctx)
+			return contextError(ctx)
 		}
 		return &LimitError{Delay: delay}
 	}
 	return nil
-}
-
-// doneError is the error of a context that is done. Both what ctx.Err and what
-// context.Cause return are found in it.
-func doneError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -62,10 +62,11 @@ func (m *meter) start(empty bool, now int64) level {
 	return level{last: math.MinInt64}
 }
 
-// cost is n tokens in units; not ok where no level ever has room for them.
+// cost is n tokens in units; not ok where no level ever has room for them. A
+// negative n, read as unsigned, is more than any size.
 func (m *meter) cost(n int64) (units uint64, ok bool) {
 	over, units := bits.Mul64(uint64(n), m.token)
-	return units, n >= 0 && over == 0 && units <= m.size
+	return units, over == 0 && units <= m.size
 }
 
 // fill is l with what flowed in until now.

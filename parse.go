@@ -58,7 +58,7 @@ var ErrNoHint = errors.New("retryafter: no Retry-After field")
 // nothing; above all, it does not say "now".
 type SyntaxError struct {
 	Value   string // the field line, uncut
-	Offset  int    // the byte of Value at which reading its first member failed
+	Offset  int    // the byte of Value from which on its first member can't be read
 	Problem string // what is wrong there
 }
 
@@ -73,9 +73,8 @@ func (e *SyntaxError) Error() string {
 }
 
 // Parse reads the value of one Retry-After field line: delay-seconds or any of
-// the three forms of an HTTP-date. The error is a *SyntaxError. Valid values
-// cost no allocation, and neither the machine's time zone nor its locale
-// plays a part.
+// the three forms of an HTTP-date. The error is a *SyntaxError. Readable values
+// cost no allocation, and the machine's time zone and locale play no part.
 //
 // Dates are measured against received, the client's wall clock when the header
 // section arrived. A two-digit year is the latest one with these digits that
@@ -96,17 +95,17 @@ func Parse(value string, received time.Time) (Hint, error) {
 	if r.form == 0 {
 		return Hint{}, &SyntaxError{value, offset, problem}
 	}
-	return r.hint(), nil
+	return Hint{r.delay, r.date(), r.form}, nil
 }
 
 // FromHeader reads the Retry-After of a response header that arrived at
 // received. Each of its field lines is read as by [Parse], and the longest
 // readable delay counts. The error is [ErrNoHint] where there is no such field,
-// else the *SyntaxError of the first line where none can be read.
+// and the *SyntaxError of the first line where none can be read.
 //
 // Dates are measured on the server's own clock where the response gives it,
-// that is where Date can be read (the earliest, where several are sent) and no
-// Age shows that a cache has kept the response for a while. A client whose
+// that is where Date can be read (the earliest, where several were sent) and no
+// Age tells that a cache has held the response for a while. A client whose
 // clock is wrong by years then still waits as long as it was told. Otherwise
 // they are measured against received. The same clock settles two-digit years.
 func FromHeader(h http.Header, received time.Time) (Hint, error) {
@@ -128,68 +127,69 @@ func FromHeader(h http.Header, received time.Time) (Hint, error) {
 	if best.form == 0 {
 		return Parse(lines[0], now)
 	}
-	return best.hint(), nil
+	return Hint{best.delay, best.date(), best.form}, nil
 }
 
-// A reading is what one member of a field says: a delay and, in the date forms,
-// an instant in seconds since 1970.
+// A reading is what one member of a field line says. It is a Hint that fits into
+// registers.
 type reading struct {
 	delay time.Duration
-	unix  int64
+	unix  int64 // the instant named, in seconds since 1970; for dates only
 	form  Form
 }
 
-func (r reading) hint() Hint {
-	if r.form == Seconds {
-		return Hint{Delay: r.delay, Form: Seconds}
+func (r reading) date() time.Time {
+	if r.form <= Seconds {
+		return time.Time{}
 	}
-	return Hint{Delay: r.delay, Date: time.Unix(r.unix, 0).UTC(), Form: r.form}
+	return time.Unix(r.unix, 0).UTC()
 }
 
-// longest gives the longest delay among the members of value. Where it can read
-// none, its form is zero, and problem tells what is wrong with the first one, at
-// the byte offset of value.
-func longest(value string, now time.Time) (best reading, offset int, problem string) {
-	for i := 0; i <= len(value); i++ {
-		r, at, wrong := member(value, i, now)
+// longest gives the longest delay among the members of line. Its form is zero
+// where none can be read; problem tells what is wrong with the first unreadable
+// one, from the byte at offset on.
+func longest(line string, now time.Time) (best reading, offset int, problem string) {
+	for i := 0; i <= len(line); i++ {
+		r, end, wrong := member(line, i, now)
 		switch {
 		case wrong != "":
 			if problem == "" {
-				offset, problem = at, wrong
+				offset, problem = end, wrong
 			}
-			at = comma(value, i)
+			end = commaFrom(line, i)
 		case best.form == 0 || r.delay > best.delay:
 			best = r
 		}
-		i = at
+		i = end
 	}
 	return best, offset, problem
 }
 
-// earliest gives the earliest instant named in the lines of a Date field, or
-// received where they name none.
+// earliest gives the earliest instant among the dates in lines, or received
+// where there is none.
 func earliest(lines []string, received time.Time) time.Time {
 	var first reading
 	for _, line := range lines {
 		for i := 0; i <= len(line); i++ {
-			r, at, wrong := member(line, i, received)
+			r, end, wrong := member(line, i, received)
 			switch {
 			case wrong != "":
-				at = comma(line, i)
-			case r.form != Seconds && (first.form == 0 || r.unix < first.unix):
+				end = commaFrom(line, i)
+			case r.form > Seconds && (first.form == 0 || r.unix < first.unix):
 				first = r
 			}
-			i = at
+			i = end
 		}
 	}
 	if first.form == 0 {
 		return received
 	}
-	return time.Unix(first.unix, 0)
+	return first.date()
 }
 
-// comma gives the offset of the next comma at or after i, or the length of s.
-func comma(s string, i int) int {
+// commaFrom gives the offset of the first comma at or after i, or the length of
+// s.
+func commaFrom(s string, i int) int {
 	if n := strings.IndexByte(s[i:], ','); n >= 0 {
 		return i + n
 	}
@@ -197,8 +197,9 @@ func comma(s string, i int) int {
 }
 
 // member reads the member of s that begins at i. It gives the offset of the
-// comma or end of s behind it, or, with the problem, that of the byte that can't
-// be read. A comma inside a readable date is part of it; any other separates.
+// comma behind it, or the length of s; with a problem, the offset of what can't
+// be read. A comma within a readable date is part of it, any other separates.
+// However long s is, only blanks are looked at more than once, and only twice.
 func member(s string, i int, now time.Time) (r reading, end int, problem string) {
 	i = skip(s, i)
 	if digit(s, i) {
@@ -207,12 +208,12 @@ func member(s string, i int, now time.Time) (r reading, end int, problem string)
 		return r, i, problem
 	}
 	if i = skip(s, i); i < len(s) && s[i] != ',' {
-		return r, i, "want nothing more"
+		return r, i, "trailing text"
 	}
 	return r, i, ""
 }
 
-// skip passes over spaces and tabs, if there are any.
+// skip passes over spaces and tabs.
 func skip(s string, i int) int {
 	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
 		i++
@@ -223,9 +224,9 @@ func skip(s string, i int) int {
 // digit tells whether s has a digit at i.
 func digit(s string, i int) bool { return i < len(s) && s[i]-'0' <= 9 }
 
-// seconds reads digits, however many they are.
+// seconds reads digits, however many.
 func seconds(s string, i int) (reading, int) {
-	const over = math.MaxInt64/int64(time.Second) + 1 // the least number too large for a Duration
+	const over = math.MaxInt64/int64(time.Second) + 1 // the least that no Duration can hold
 	var n int64
 	for ; digit(s, i); i++ {
 		if n < over {
@@ -238,33 +239,42 @@ func seconds(s string, i int) (reading, int) {
 	return reading{delay: time.Duration(n) * time.Second, form: Seconds}, i
 }
 
-// date reads an HTTP-date, and measures it against now.
-func date(s string, i int, now time.Time) (reading, int, string) {
+// date reads an HTTP-date (RFC 9110, 5.6.7) and measures it against now.
+func date(s string, i int, now time.Time) (r reading, end int, problem string) {
 	c := cursor{s: s, i: i}
 	form, ok := c.weekday()
 	switch form {
 	case IMFFixdate:
-		ok = c.mark(',') && c.blanks() && c.monthDay() && c.blanks() && c.monthName() && c.blanks() && c.year4() &&
-			c.blanks() && c.readClock() && c.blanks() && c.readZone()
+		ok = c.comma() && c.blanks() && c.dayOfMonth() && c.blanks() && c.monthName() && c.blanks() && c.year4() &&
+			c.blanks() && c.timeOfDay() && c.blanks() && c.zone()
 	case RFC850Date:
-		ok = c.mark(',') && c.blanks() && c.monthDay() && c.mark('-') && c.monthName() && c.mark('-') && c.year2() &&
-			c.blanks() && c.readClock() && c.blanks() && c.readZone()
+		ok = c.comma() && c.blanks() && c.dayOfMonth() && c.dash() && c.monthName() && c.dash() && c.year2() &&
+			c.blanks() && c.timeOfDay() && c.blanks() && c.zone()
 		if ok {
 			c.century(now)
 		}
 	case AsctimeDate:
-		ok = c.blanks() && c.monthName() && c.blanks() && c.monthDay() && c.blanks() && c.readClock() && c.blanks() && c.year4()
+		ok = c.blanks() && c.monthName() && c.blanks() && c.dayOfMonth() && c.blanks() && c.timeOfDay() &&
+			c.blanks() && c.year4()
 	}
 	if !ok || !c.exists() {
 		return reading{}, c.i, c.problem
 	}
 	at := c.unix()
-	return reading{max(0, time.Unix(at, 0).Sub(now)), at, form}, c.i, ""
+	return reading{until(at, now), at, form}, c.i, ""
 }
 
-// A cursor reads a date. Its methods that return a bool each read one element of
-// the grammar and move i behind it, or leave i at what they can't read and name
-// the problem.
+// until gives the time from now to an instant in seconds since 1970, within the
+// bounds that a Hint promises. It spares nearby instants the care that Sub takes.
+func until(unix int64, now time.Time) time.Duration {
+	if s := unix - now.Unix(); 0 < s && s < 1<<32 {
+		return time.Duration(s)*time.Second - time.Duration(now.Nanosecond())
+	}
+	return max(0, time.Unix(unix, 0).Sub(now))
+}
+
+// A cursor reads a date. Each of its methods that read an element of the grammar
+// moves i behind it, or leaves i there, names the problem and gives false.
 type cursor struct {
 	s       string
 	i       int
@@ -272,18 +282,34 @@ type cursor struct {
 
 	year, month, day int
 	dayAt            int // where the day of the month stands
-	clock            int // seconds since midnight
-	zone             int // seconds east of Greenwich
+	second           int // since midnight, on the clock of the zone
+	east             int // seconds that the zone is ahead of GMT
 }
 
-// century completes a two-digit year. An offset can carry the first hours of a
-// year into the one before, so that a year beyond the limit's own is possible.
+func (c *cursor) fail(problem string) bool {
+	c.problem = problem
+	return false
+}
+
+func (c *cursor) pass(n int) bool {
+	c.i += n
+	return true
+}
+
+// unix gives the instant that was read, in seconds since 1970.
+func (c *cursor) unix() int64 {
+	return days(c.year, c.month, c.day)*86400 + int64(c.second-c.east)
+}
+
+// century completes a two-digit year. A zone can carry the first hours of a year
+// into the one before, so that the year after that of the limit is possible too.
+// The average year finds the current one but for one or two; only a year near
+// the limit is worth an exact comparison.
 func (c *cursor) century(now time.Time) {
-	y, m, d := now.UTC().Date()
-	limit := now.Unix() + 86400*(days(y+50, int(m), d)-days(y, int(m), d))
-	last := y + 51
-	c.year = last - ((last-c.year)%100+100)%100
-	if c.unix() > limit {
+	const year = 31556952 // seconds
+	last := 1970 + int(now.Unix()/year) + 52
+	c.year += last / 100 * 100
+	for c.year > last || c.year > last-10 && time.Unix(c.unix(), 0).After(now.UTC().AddDate(50, 0, 0)) {
 		c.year -= 100
 	}
 }
@@ -293,18 +319,14 @@ func (c *cursor) exists() bool {
 	if c.day < 29 || days(c.year, c.month, c.day) < days(c.year, c.month+1, 1) {
 		return true
 	}
-	return c.fail(c.dayAt, "no such day in this month")
+	c.i = c.dayAt
+	return c.fail("no such day in that month")
 }
 
-// unix gives the instant that was read, in seconds since 1970.
-func (c *cursor) unix() int64 {
-	return days(c.year, c.month, c.day)*86400 + int64(c.clock-c.zone)
-}
-
-// days counts from 1970-01-01 to a day of the proleptic Gregorian calendar.
-// A day beyond the end of its month runs on into the next month, and so does
-// month 13 into the next year. Years begin in March here, so that the leap day
-// comes last, and fall into eras of 400, all of one length.
+// days counts from 1970-01-01 to a day of the proleptic Gregorian calendar. Days
+// beyond the end of a month run on into the next, and month 13 into the next
+// year. Years begin in March here, so that the leap day comes last, and make
+// eras of 400, all of one length.
 func days(year, month, day int) int64 {
 	month -= 3
 	if month < 0 {
@@ -320,151 +342,133 @@ func days(year, month, day int) int64 {
 }
 
 var (
-	weekdays = [...]uint32{name("mon"), name("tue"), name("wed"), name("thu"), name("fri"), name("sat"), name("sun")}
+	weekdays = [...]uint32{name("mon", 0), name("tue", 0), name("wed", 0), name("thu", 0), name("fri", 0), name("sat", 0), name("sun", 0)}
 	endings  = [...]string{"day", "sday", "nesday", "rsday", "day", "urday", "day"}
-	months   = [...]uint32{name("jan"), name("feb"), name("mar"), name("apr"), name("may"), name("jun"),
-		name("jul"), name("aug"), name("sep"), name("oct"), name("nov"), name("dec")}
-	gmt, utc = name("gmt"), name("utc")
+	months   = [...]uint32{name("jan", 0), name("feb", 0), name("mar", 0), name("apr", 0), name("may", 0), name("jun", 0),
+		name("jul", 0), name("aug", 0), name("sep", 0), name("oct", 0), name("nov", 0), name("dec", 0)}
+	gmt, utc = name("gmt", 0), name("utc", 0)
 )
 
-// name packs the first three letters of s, in lower case; 0 where s is shorter.
-// Only letters become letters by setting bit 5.
-func name(s string) uint32 {
-	if len(s) < 3 {
+// name packs the three letters at i, in lower case; 0 where s ends before. Bit 5
+// makes letters of letters only.
+func name(s string, i int) uint32 {
+	if i+3 > len(s) {
 		return 0
 	}
-	return uint32(s[0]|0x20)<<16 | uint32(s[1]|0x20)<<8 | uint32(s[2]|0x20)
+	return uint32(s[i]|0x20)<<16 | uint32(s[i+1]|0x20)<<8 | uint32(s[i+2]|0x20)
 }
 
-func (c *cursor) fail(at int, problem string) bool {
-	c.i, c.problem = at, problem
-	return false
+// two gives the number that two digits at i make, or 100 where there are none.
+func two(s string, i int) int {
+	if !digit(s, i) || !digit(s, i+1) {
+		return 100
+	}
+	return int(s[i]-'0')*10 + int(s[i+1]-'0')
 }
 
-// weekday reads the name of a day, and tells by its length and by what follows
-// which form it opens.
+// weekday reads the name of a day. Its length, and what follows, tell the form.
 func (c *cursor) weekday() (Form, bool) {
-	key := name(c.s[c.i:])
+	key := name(c.s, c.i)
 	for n, day := range weekdays {
 		if key != day {
 			continue
 		}
-		c.i += 3
-		rest := c.s[c.i:]
-		if end := len(endings[n]); len(rest) >= end && strings.EqualFold(rest[:end], endings[n]) {
-			c.i += end
-			return RFC850Date, true
-		}
+		rest := c.s[c.i+3:]
 		if rest != "" && rest[0] == ',' {
-			return IMFFixdate, true
+			return IMFFixdate, c.pass(3)
 		}
-		return AsctimeDate, true
+		if end := len(endings[n]); len(rest) >= end && strings.EqualFold(rest[:end], endings[n]) {
+			return RFC850Date, c.pass(3 + end)
+		}
+		return AsctimeDate, c.pass(3)
 	}
 	if c.i == len(c.s) || c.s[c.i] == ',' {
-		return 0, c.fail(c.i, "nothing to read")
+		return 0, c.fail("nothing to read")
 	}
-	return 0, c.fail(c.i, "want digits or the name of a day")
+	return 0, c.fail("want digits or the name of a day")
 }
 
 // monthName reads the three letters of a month.
 func (c *cursor) monthName() bool {
-	key := name(c.s[c.i:])
+	key := name(c.s, c.i)
 	for n, month := range months {
 		if key == month {
 			c.month = n + 1
-			c.i += 3
-			return true
+			return c.pass(3)
 		}
 	}
-	return c.fail(c.i, "want the name of a month")
+	return c.fail("want the name of a month")
 }
 
-// monthDay reads a day of one digit or two.
-func (c *cursor) monthDay() bool {
+// dayOfMonth reads one digit or two.
+func (c *cursor) dayOfMonth() bool {
 	c.dayAt = c.i
-	width := 1
-	if digit(c.s, c.i+1) {
-		width = 2
+	width := 2
+	if c.day = two(c.s, c.i); c.day == 100 && digit(c.s, c.i) {
+		c.day = int(c.s[c.i] - '0')
+		width = 1
 	}
-	return c.number(&c.day, width, 31, "want a day of the month") &&
-		(c.day > 0 || c.fail(c.dayAt, "no such day in this month"))
+	if c.day < 1 || c.day > 31 {
+		return c.fail("want a day of the month")
+	}
+	return c.pass(width)
 }
 
-func (c *cursor) year2() bool { return c.number(&c.year, 2, 99, "want a year of two digits") }
-func (c *cursor) year4() bool { return c.number(&c.year, 4, 9999, "want a year of four digits") }
-
-// clock reads the time of day. Any minute may have a second 60.
-func (c *cursor) readClock() bool {
-	if s := c.s[c.i:]; len(s) >= 8 && s[2] == ':' && s[5] == ':' {
-		h, m, sec := two(s), two(s[3:]), two(s[6:])
-		if h <= 23 && m <= 59 && sec <= 60 {
-			c.clock = h*3600 + m*60 + sec
-			c.i += 8
-			return true
-		}
+func (c *cursor) year2() bool {
+	if c.year = two(c.s, c.i); c.year > 99 {
+		return c.fail("want a year of two digits")
 	}
-	return c.fail(c.i, "want a time of day such as 08:49:37")
+	return c.pass(2)
 }
 
-// two reads two digits; what isn't gives a number beyond any that is.
-func two(s string) int {
-	a, b := s[0]-'0', s[1]-'0'
-	if a > 9 || b > 9 {
-		return 100
+func (c *cursor) year4() bool {
+	high, low := two(c.s, c.i), two(c.s, c.i+2)
+	if high > 99 || low > 99 {
+		return c.fail("want a year of four digits")
 	}
-	return int(a)*10 + int(b)
+	c.year = high*100 + low
+	return c.pass(4)
 }
 
-// zone reads GMT, UTC or an offset from it.
-func (c *cursor) readZone() bool {
-	s := c.s[c.i:]
-	if key := name(s); key == gmt || key == utc {
-		c.i += 3
-		return true
+// timeOfDay reads hh:mm:ss. Any minute may have a second 60.
+func (c *cursor) timeOfDay() bool {
+	h, m, s := two(c.s, c.i), two(c.s, c.i+3), two(c.s, c.i+6)
+	if h > 23 || m > 59 || s > 60 || c.s[c.i+2] != ':' || c.s[c.i+5] != ':' {
+		return c.fail("want a time of day such as 08:49:37")
 	}
-	if len(s) >= 5 && (s[0] == '+' || s[0] == '-') {
-		h, m := two(s[1:]), two(s[3:])
-		if h <= 23 && m <= 59 {
-			c.zone = h*3600 + m*60
-			if s[0] == '-' {
-				c.zone = -c.zone
-			}
-			c.i += 5
-			return true
-		}
-	}
-	return c.fail(c.i, "want GMT, UTC or an offset such as +0200")
+	c.second = h*3600 + m*60 + s
+	return c.pass(8)
 }
 
-// number reads exactly width digits.
-func (c *cursor) number(to *int, width, most int, want string) bool {
-	n := 0
-	for k := c.i; k < c.i+width; k++ {
-		if !digit(c.s, k) {
-			return c.fail(k, want)
-		}
-		n = n*10 + int(c.s[k]-'0')
+// zone reads GMT, UTC or an offset.
+func (c *cursor) zone() bool {
+	if key := name(c.s, c.i); key == gmt || key == utc {
+		return c.pass(3)
 	}
-	if n > most {
-		return c.fail(c.i, want)
+	h, m := two(c.s, c.i+1), two(c.s, c.i+3)
+	if h > 23 || m > 59 || c.s[c.i] != '+' && c.s[c.i] != '-' {
+		return c.fail("want GMT, UTC or an offset such as +0200")
 	}
-	c.i += width
-	*to = n
-	return true
+	c.east = h*3600 + m*60
+	if c.s[c.i] == '-' {
+		c.east = -c.east
+	}
+	return c.pass(5)
 }
 
-// mark reads one given byte.
-func (c *cursor) mark(b byte) bool {
+func (c *cursor) comma() bool { return c.mark(',', "want a comma") }
+func (c *cursor) dash() bool  { return c.mark('-', "want a dash") }
+
+func (c *cursor) mark(b byte, problem string) bool {
 	if c.i < len(c.s) && c.s[c.i] == b {
-		c.i++
-		return true
+		return c.pass(1)
 	}
-	return c.fail(c.i, "want a comma or a dash")
+	return c.fail(problem)
 }
 
-// blanks reads one space or tab, or more.
+// blanks reads spaces and tabs, at least one.
 func (c *cursor) blanks() bool {
 	start := c.i
 	c.i = skip(c.s, c.i)
-	return c.i > start || c.fail(c.i, "want a space")
+	return c.i > start || c.fail("want a space")
 }

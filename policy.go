@@ -78,8 +78,8 @@ type Attempt struct {
 // A Call is what Decide has to know of a call beside its last attempt. The
 // zero Call has no bounds of its own.
 type Call struct {
-	Deadline    time.Time     // the caller's; the zero Time: none
-	MaxAttempts int           // a cap that lowers Policy.MaxAttempts; 0 or less: none
+	Deadline    time.Time // the caller's; the zero Time: none
+	MaxAttempts int       // a cap that lowers Policy.MaxAttempts; 0 or less: none
 
 	// Limiter is asked, at most once, how long from Attempt.Received a limiter
 	// will need to admit the next attempt. nil means no limiter.

@@ -168,23 +168,18 @@ type refused string
 
 func (r refused) Error() string { return string(r) }
 
-// causes joins what a context says of its end: Err and Cause are both found
-// by errors.Is, whichever a program looks for.
-type causes struct{ cause, err error }
-
-func (c *causes) Error() string   { return c.cause.Error() }
-func (c *causes) Unwrap() []error { return []error{c.cause, c.err} }
-
-// contextError is why ctx is done, or nil.
+// contextError is why ctx is done, or nil. Both what ctx.Err and what
+// context.Cause return are found in it.
 func contextError(ctx context.Context) error {
 	err := ctx.Err()
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
-		return &causes{cause, err}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
 	}
-	return err
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // redact is err's text with the userinfo and the query of URLs in it removed.

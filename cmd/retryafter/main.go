@@ -1,0 +1,99 @@
+// Command retryafter shows what the library does: demo drives real requests
+// against a server of its own, explain reads Retry-After values.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// What the command exits with, beside 0.
+const (
+	statusNo          status = 1   // the answer is no: a promise broken, a value unreadable
+	statusTrouble     status = 2   // no answer: wrong usage, or reading or writing failed
+	statusInterrupted status = 130 // as a shell has it for SIGINT
+)
+
+// A status is an error that has been told already.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+type command struct {
+	Demo    demoCommand      `cmd:"" help:"Drive real requests against a server on this machine and show what was waited, and why calls stopped."`
+	Explain explainCommand   `cmd:"" help:"Tell how Retry-After values are read, and what the default policy does with them."`
+	Version kong.VersionFlag `help:"Show the version."`
+}
+
+const description = `An HTTP client that comes back when the server said, never earlier, and gives up at once, with its reason, when it can't.`
+
+func main() { os.Exit(int(run(os.Args[1:]))) }
+
+func run(args []string) status {
+	var c command
+	parser := kong.Must(&c,
+		kong.Name("retryafter"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
+		kong.Vars{"version": version()})
+	args, rest := cutDashes(args)
+	ctx, err := parser.Parse(args)
+	if err == nil && len(rest) > 0 && ctx.Selected().Name != "explain" {
+		err = fmt.Errorf("unexpected argument %s", rest[0])
+	}
+	if err != nil {
+		return trouble(err, advice(args, err))
+	}
+	c.Explain.Value = append(c.Explain.Value, rest...)
+	err = ctx.Run()
+	told, isStatus := errors.AsType[status](err)
+	switch {
+	case err == nil:
+		return 0
+	case isStatus:
+		return told
+	}
+	return trouble(err, "")
+}
+
+func trouble(err error, advice string) status {
+	fmt.Fprintf(os.Stderr, "retryafter: %v%s\n", err, advice)
+	return statusTrouble
+}
+
+// cutDashes cuts args at the first --. Kong by itself takes what follows it for
+// a value only where no value stands before.
+func cutDashes(args []string) (before, after []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:]
+	}
+	return args, nil
+}
+
+// advice is what may help whoever typed args.
+func advice(args []string, err error) string {
+	if len(args) > 0 && args[0] == "explain" {
+		switch text := err.Error(); {
+		case strings.HasPrefix(text, "unknown flag"):
+			return " (a value that begins with - comes after --)"
+		case strings.HasPrefix(text, "unexpected argument"):
+			return " (flags come before the values or after them, not between)"
+		}
+	}
+	return " (see retryafter --help)"
+}
+
+func version() string {
+	v := "(devel)"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		v = info.Main.Version
+	}
+	return "retryafter " + v + " " + runtime.Version()
+}

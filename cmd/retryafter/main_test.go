@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"retryafter": main,
+		// The demo with a client that breaks the promises.
+		"hastydemo": func() {
+			status, _ := errors.AsType[status]((&demoCommand{}).run(hasty))
+			os.Exit(int(status))
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":      exits,
+			"interrupts": interrupts,
+		},
+	})
+}
+
+// exits STATUS PROGRAM ARG... runs a program that must end with STATUS.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		ended, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = ended.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// interrupts STATUS PROGRAM ARG... runs a program, interrupts it once it has
+// printed a line, and wants it to end at once with STATUS.
+func interrupts(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupts STATUS PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	program := exec.Command(lookPath(ts.Getenv("PATH"), args[1]), args[2:]...)
+	out, err := program.StdoutPipe()
+	ts.Check(err)
+	ts.Check(program.Start())
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		ts.Fatalf("it printed nothing: %v", lines.Err())
+	}
+	began := time.Now()
+	ts.Check(program.Process.Signal(os.Interrupt))
+	for lines.Scan() {
+	}
+	program.Wait()
+	if took := time.Since(began); took > 5*time.Second {
+		ts.Fatalf("it went on for %v", took)
+	}
+	if got := program.ProcessState.ExitCode(); got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+func lookPath(path, name string) string {
+	for _, dir := range filepath.SplitList(path) {
+		if file := filepath.Join(dir, name); exists(file) {
+			return file
+		}
+	}
+	return ""
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}

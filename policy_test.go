@@ -1,0 +1,385 @@
+package retryafter_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/fixtures"
+)
+
+var noon = time.Date(2026, time.September, 8, 12, 0, 0, 0, time.UTC)
+
+// failures are what RoundTrippers return, by the names of the fixtures.
+var failures = map[string]error{
+	"refused":        &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+	"reset":          &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
+	"eof":            io.EOF,
+	"unexpected-eof": fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", io.ErrUnexpectedEOF),
+	"timeout":        retryafter.ErrAttemptTimeout,
+	"dns-temporary":  &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", Name: "example.com", IsTemporary: true}},
+	"dns-not-found":  &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "example.invalid", IsNotFound: true}},
+	"goaway":         errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug=""`),
+	"refused-stream": errors.New("stream error: stream ID 3; REFUSED_STREAM; received from peer"),
+	"closed-idle":    errors.New("http: server closed idle connection"),
+	"canceled":       context.Canceled,
+	"x509":           &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+	"scheme":         errors.New(`unsupported protocol scheme "ftp"`),
+	"unknown":        errors.New("malformed HTTP response"),
+}
+
+// decisionCase turns a row of the fixtures into what it describes.
+func decisionCase(t *testing.T, row fixtures.Decision) (retryafter.Policy, retryafter.Attempt, retryafter.Call) {
+	t.Helper()
+	req := &http.Request{Method: row.Method, URL: &url.URL{Scheme: "http", Host: "example.com"}, Header: http.Header{}}
+	switch row.Body {
+	case "nobody":
+		req.Body = http.NoBody
+	case "replayable":
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
+		req.Body, _ = req.GetBody()
+	case "opaque":
+		req.Body = io.NopCloser(strings.NewReader("x"))
+	}
+	switch row.Key {
+	case "":
+	case "empty":
+		req.Header["Idempotency-Key"] = []string{}
+	default:
+		req.Header.Set("Idempotency-Key", row.Key)
+	}
+	a := retryafter.Attempt{Number: row.Attempt, Request: req, StatusCode: row.Status, Received: noon, Elapsed: row.Elapsed}
+	if row.Error != "" {
+		var ok bool
+		if a.Err, ok = failures[row.Error]; !ok {
+			t.Fatalf("no such failure: %q", row.Error)
+		}
+	} else {
+		a.Header = http.Header{}
+		for name, value := range map[string]string{"Retry-After": row.RetryAfter, "Date": row.Date, "Age": row.Age} {
+			if value != "" {
+				a.Header.Set(name, value)
+			}
+		}
+	}
+	p := retryafter.Policy{
+		MaxAttempts: row.MaxAttempts, MaxWait: row.MaxWait, MaxElapsed: row.MaxElapsed, Reserve: row.Reserve,
+		Jitter: func(time.Duration, bool) time.Duration { return row.Jitter },
+	}
+	if !row.DefaultBackoff {
+		p.Backoff = func() backoff.BackOff { return backoff.NewConstantBackOff(row.Backoff) }
+	}
+	c := retryafter.Call{MaxAttempts: row.Cap}
+	if row.Left != nil {
+		c.Deadline = noon.Add(*row.Left)
+	}
+	if row.Limiter > 0 {
+		c.Limiter = func(time.Time) time.Duration { return row.Limiter }
+	}
+	return p, a, c
+}
+
+func TestDecideAgreesWithTheFixtures(t *testing.T) {
+	for _, row := range fixtures.Decisions() {
+		t.Run(row.ID, func(t *testing.T) {
+			p, a, c := decisionCase(t, row)
+			d := p.Decide(a, c)
+			got := fmt.Sprintf("retry %v, reason %v, wait %v, server %v, local %v", d.Retry, d.Reason, d.Wait, d.Server, d.Local)
+			want := fmt.Sprintf("retry %v, reason %v, wait %v, server %v, local %v", row.Retry, row.Reason, row.Wait, row.Server, row.Local)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", row.Note, diff)
+			}
+			if again := p.Decide(a, c); !cmp.Equal(d, again, cmp.Comparer(func(x, y error) bool { return fmt.Sprint(x) == fmt.Sprint(y) })) {
+				t.Errorf("decided %+v, then %+v", d, again)
+			}
+		})
+	}
+}
+
+// A fleet of clients plans on an injected clock that reads 100 s when a
+// response arrives; 3 s, a date 7 s ahead, and 1 s of local backoff.
+func TestPlansForRealResponses(t *testing.T) {
+	responses := map[string]func(http.Header) int{
+		"/seconds": func(h http.Header) int { h.Set("Retry-After", "3"); return 429 },
+		"/date": func(h http.Header) int {
+			h.Set("Retry-After", noon.Add(7*time.Second).Format(http.TimeFormat))
+			return 503
+		},
+		"/invalid":  func(h http.Header) int { h.Set("Retry-After", "later"); return 503 },
+		"/missing":  func(h http.Header) int { return 503 },
+		"/redirect": func(h http.Header) int { h.Set("Retry-After", "3"); h.Set("Location", "/ready"); return 307 },
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", noon.Format(http.TimeFormat))
+		w.WriteHeader(responses[r.URL.Path](w.Header()))
+	}))
+	defer server.Close()
+
+	offset := 250 * time.Millisecond
+	p := retryafter.Policy{
+		Backoff: func() backoff.BackOff {
+			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0))
+		},
+		Jitter: func(time.Duration, bool) time.Duration { return offset },
+	}
+	plan := func(path string) (float64, retryafter.Decision) {
+		resp, err := http.DefaultTransport.RoundTrip(httptest.NewRequest("GET", server.URL+path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		d := p.Decide(retryafter.Attempt{Number: 1, Request: resp.Request, StatusCode: resp.StatusCode, Header: resp.Header, Received: noon},
+			retryafter.Call{Deadline: noon.Add(10 * time.Second)})
+		return 100 + d.Wait.Seconds(), d
+	}
+	for path, want := range map[string]float64{"/seconds": 103.25, "/date": 107.25, "/invalid": 101.25, "/missing": 101.25} {
+		if got, d := plan(path); got != want || !d.Retry {
+			t.Errorf("%s: planned for %v (%v), want %v", path, got, d.Reason, want)
+		}
+	}
+	if _, d := plan("/redirect"); d.Retry || d.Reason != retryafter.Final {
+		t.Errorf("/redirect: %+v, want Final", d)
+	}
+
+	same, spread := map[float64]bool{}, map[float64]bool{}
+	for _, tenths := range []int{1, 2, 3, 4} {
+		offset = 0
+		at, _ := plan("/seconds")
+		same[at] = true
+		offset = time.Duration(tenths) * 100 * time.Millisecond
+		at, _ = plan("/seconds")
+		spread[at] = true
+	}
+	if diff := cmp.Diff(map[float64]bool{103: true}, same); diff != "" {
+		t.Error("without jitter (-want +got):\n" + diff)
+	}
+	if diff := cmp.Diff(map[float64]bool{103.1: true, 103.2: true, 103.3: true, 103.4: true}, spread); diff != "" {
+		t.Error("with jitter (-want +got):\n" + diff)
+	}
+}
+
+func TestDecideStepsAFreshBackoffToTheAttempt(t *testing.T) {
+	p := retryafter.Policy{
+		MaxAttempts: -1, Jitter: retryafter.NoJitter,
+		Backoff: func() backoff.BackOff {
+			return backoff.WithMaxRetries(backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(time.Second), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0)), 3)
+		},
+	}
+	for n, want := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second} {
+		if d := p.Decide(retryafter.Attempt{Number: n, StatusCode: 503}, retryafter.Call{}); !d.Retry || d.Wait != want {
+			t.Errorf("attempt %d: %+v, want a wait of %v", n, d, want)
+		}
+	}
+	if d := p.Decide(retryafter.Attempt{Number: 4, StatusCode: 503}, retryafter.Call{}); d.Reason != retryafter.BackoffStopped {
+		t.Errorf("attempt 4: %v, want BackoffStopped", d.Reason)
+	}
+	p.Backoff = func() backoff.BackOff { return nil }
+	if d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503}, retryafter.Call{}); d.Reason != retryafter.BackoffStopped {
+		t.Errorf("a nil BackOff: %v, want BackoffStopped", d.Reason)
+	}
+}
+
+func TestDefaultBackoffIsMonotoneAndBounded(t *testing.T) {
+	p := retryafter.Policy{MaxAttempts: -1, Jitter: retryafter.NoJitter}
+	last := time.Duration(0)
+	for n := 1; n <= 1_000_000; n += 1 + n/3 {
+		d := p.Decide(retryafter.Attempt{Number: n, StatusCode: 500}, retryafter.Call{})
+		if d.Local < last || d.Local > 20*time.Second {
+			t.Fatalf("attempt %d: %v after %v", n, d.Local, last)
+		}
+		last = d.Local
+	}
+	if last != 20*time.Second {
+		t.Errorf("ends at %v, want 20s", last)
+	}
+}
+
+func TestACustomRetryDecidesWhatIsWorthItButNotWhatIsSafe(t *testing.T) {
+	asked := 0
+	p := retryafter.Policy{Retry: func(a retryafter.Attempt) bool { asked++; return a.StatusCode == 403 }}
+	get, _ := http.NewRequest("GET", "http://example.com", nil)
+	post, _ := http.NewRequest("POST", "http://example.com", nil)
+	for _, tc := range []struct {
+		req    *http.Request
+		status int
+		want   retryafter.Reason
+	}{{get, 403, 0}, {post, 403, retryafter.MethodNotIdempotent}, {get, 503, retryafter.Final}} {
+		asked = 0
+		d := p.Decide(retryafter.Attempt{Number: 1, Request: tc.req, StatusCode: tc.status, Received: noon}, retryafter.Call{})
+		if d.Reason != tc.want || asked != 1 {
+			t.Errorf("%s %d: %v after asking %d times, want %v after once", tc.req.Method, tc.status, d.Reason, asked, tc.want)
+		}
+	}
+}
+
+func TestNothingIsDecidedForACallerWhoLeft(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://example.com", nil)
+	var p retryafter.Policy
+	for _, tc := range []struct {
+		a    retryafter.Attempt
+		want retryafter.Reason
+	}{
+		{retryafter.Attempt{StatusCode: 503}, retryafter.Canceled},
+		{retryafter.Attempt{Err: io.EOF}, retryafter.Canceled},
+		{retryafter.Attempt{StatusCode: 200}, retryafter.Final},
+	} {
+		tc.a.Number, tc.a.Request = 1, req
+		if d := p.Decide(tc.a, retryafter.Call{}); d.Reason != tc.want || d.Retry {
+			t.Errorf("%d %v: %v, want %v", tc.a.StatusCode, tc.a.Err, d.Reason, tc.want)
+		}
+	}
+}
+
+func TestUnknownErrorsAreFinalAndWrappedOnesAreKnown(t *testing.T) {
+	for name, err := range failures {
+		for _, wrapped := range []error{err, fmt.Errorf("proxy: %w", err), &url.Error{Op: "Get", URL: "http://example.com", Err: err}} {
+			plain := retryafter.DefaultRetry(retryafter.Attempt{Number: 1, Err: err})
+			if got := retryafter.DefaultRetry(retryafter.Attempt{Number: 1, Err: wrapped}); got != plain {
+				t.Errorf("%s as %T: %v, plain: %v", name, wrapped, got, plain)
+			}
+		}
+	}
+	// A body reader's own error is not the connection's.
+	if retryafter.DefaultRetry(retryafter.Attempt{Number: 1, Err: &os.PathError{Op: "read", Path: "x", Err: syscall.EISDIR}}) {
+		t.Error("an unreadable file is retried")
+	}
+	if retryafter.DefaultRetry(retryafter.Attempt{Number: 1, Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EACCES)}}) {
+		t.Error("a forbidden connection is retried")
+	}
+}
+
+func TestSpreadStaysWithinItsBounds(t *testing.T) {
+	const most = time.Duration(math.MaxInt64)
+	for _, tc := range []struct {
+		fraction          float64
+		least, most, wait time.Duration
+		upTo              time.Duration
+	}{
+		{0.25, time.Second, 30 * time.Second, 60 * time.Second, 15 * time.Second},
+		{0.25, time.Second, 30 * time.Second, time.Second, time.Second},
+		{0.25, time.Second, 30 * time.Second, time.Hour, 30 * time.Second},
+		{1, 0, most, 100 * time.Millisecond, 100 * time.Millisecond},
+		{1, 0, most, 0, 0},
+		{0, 0, 0, time.Hour, 0},
+		{1, 0, most, most, most},
+		{1e300, 0, time.Second, most, time.Second},
+		{math.MaxFloat64, 0, most, most, most},
+	} {
+		jitter := retryafter.Spread(tc.fraction, tc.least, tc.most)
+		var lowest, highest = most, time.Duration(0)
+		for range 2000 {
+			x := jitter(tc.wait, true)
+			if x < 0 || x > tc.upTo {
+				t.Fatalf("%+v: %v", tc, x)
+			}
+			lowest, highest = min(lowest, x), max(highest, x)
+		}
+		// Each bound is missed by 2000 uniform draws with probability 0.95^2000.
+		if lowest > tc.upTo/20 || highest < tc.upTo-tc.upTo/20 {
+			t.Errorf("%+v: drew from %v to %v only", tc, lowest, highest)
+		}
+	}
+}
+
+func TestSpreadRefusesWhatMakesNoSense(t *testing.T) {
+	for _, tc := range []struct {
+		fraction    float64
+		least, most time.Duration
+		says        string
+	}{
+		{math.NaN(), 0, 1, "fraction NaN"},
+		{-0.1, 0, 1, "fraction -0.1"},
+		{math.Inf(1), 0, 1, "fraction +Inf"},
+		{1, -1, 1, "least -1ns"},
+		{1, 2, 1, "most 1ns is less than least 2ns"},
+	} {
+		func() {
+			defer func() {
+				if r := fmt.Sprint(recover()); !strings.Contains(r, tc.says) {
+					t.Errorf("Spread(%v, %v, %v): %s, want it to say %q", tc.fraction, tc.least, tc.most, r, tc.says)
+				}
+			}()
+			retryafter.Spread(tc.fraction, tc.least, tc.most)
+		}()
+	}
+}
+
+func TestTheDefaultJitterSpreadsAHerd(t *testing.T) {
+	var p retryafter.Policy
+	worst := func() int {
+		returns := map[time.Duration]int{}
+		most := 0
+		for range 1000 {
+			d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 429, Header: http.Header{"Retry-After": {"60"}}, Received: noon}, retryafter.Call{})
+			if d.Wait < time.Minute || d.Wait > 75*time.Second {
+				t.Fatalf("a wait of %v", d.Wait)
+			}
+			slot := d.Wait / (100 * time.Millisecond)
+			returns[slot]++
+			most = max(most, returns[slot])
+		}
+		return most
+	}
+	// 1000 over 150 slots: 6.7 on average; 30 in one has a chance of about 1e-9.
+	if n := worst(); n > 30 {
+		t.Errorf("%d of 1000 came back in the same 100 ms", n)
+	}
+	p.Jitter = retryafter.NoJitter
+	if n := worst(); n != 1000 {
+		t.Errorf("without jitter %d came back together, want all", n)
+	}
+}
+
+func FuzzDecide(f *testing.F) {
+	f.Add("GET", 503, "120", 1, int64(time.Second), int64(time.Second), int64(time.Minute), int64(0))
+	f.Add("POST", 429, "Tue, 08 Sep 2026 12:00:07 GMT", 2, int64(-1), int64(-5), int64(-1), int64(time.Hour))
+	f.Add("PUT", 413, "9223372037", 3, int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, method string, status int, value string, number int, local, jitter, left, reserve int64) {
+		number = number % 1000
+		req := &http.Request{Method: method, Header: http.Header{}}
+		p := retryafter.Policy{
+			Reserve: time.Duration(reserve),
+			Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Duration(local)) },
+			Jitter:  func(time.Duration, bool) time.Duration { return time.Duration(jitter) },
+		}
+		a := retryafter.Attempt{Number: number, Request: req, StatusCode: status, Header: http.Header{"Retry-After": {value}}, Received: noon}
+		c := retryafter.Call{Deadline: noon.Add(time.Duration(left))}
+		d := p.Decide(a, c)
+		if d.Retry != (d.Reason == 0) {
+			t.Fatalf("retry %v with reason %v", d.Retry, d.Reason)
+		}
+		if d.Reason == retryafter.Final {
+			return
+		}
+		hint, err := retryafter.FromHeader(a.Header, noon)
+		if err == nil && d.Server != hint.Delay || err != nil && d.Server != 0 {
+			t.Fatalf("server %v for %v, %v", d.Server, hint, err)
+		}
+		if d.Wait < d.Server || d.Wait < time.Duration(local) || d.Jitter < 0 {
+			t.Fatalf("early: %+v with local %v", d, local)
+		}
+		if d.Retry && (d.Wait >= time.Duration(left) || !retryafter.Replayable(req) || number >= 3 || max(d.Server, d.Local) > 2*time.Minute) {
+			t.Fatalf("retried: %+v", d)
+		}
+	})
+}

@@ -46,7 +46,7 @@ func TestAllocations(t *testing.T) {
 		most        float64 // beyond the row that they are set against
 	}{
 		{"no-retry", "^retryafter", 0},
-		{"503-200", "^retryafter", 6},
+		{"503-200", "^retryafter$", 6},
 		{"503-wait-200", "^retryafter", 6},
 		{"put", "^retryafter", 0},
 		{"parse-seconds", "retryafter$", 0},

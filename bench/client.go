@@ -203,8 +203,31 @@ func retry() table {
 			onStub("retryafter", 2, ours, 200),
 			onStub("rehttp", 2, rehttpAtOnce, 200),
 			onStub("go-retryablehttp", 2, hashicorpAtOnce, 200),
+			onStub("retryafter, three header fields to clone", 2, withFields(ours), 200),
+			onStub("rehttp, three header fields not cloned", 2, withFields(rehttpAtOnce), 200),
 		},
 	}
+}
+
+// withFields has contender get a request with a header, as most are.
+func withFields(contender func(http.RoundTripper) http.RoundTripper) func(http.RoundTripper) http.RoundTripper {
+	return func(base http.RoundTripper) http.RoundTripper {
+		return headed{contender(base), http.Header{
+			"Accept":        {"application/json"},
+			"Authorization": {"Bearer 0123456789"},
+			"User-Agent":    {"bench"},
+		}}
+	}
+}
+
+type headed struct {
+	http.RoundTripper
+	header http.Header
+}
+
+func (h headed) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.Header = h.header
+	return h.RoundTripper.RoundTrip(req)
 }
 
 func timer() table {
@@ -269,7 +292,7 @@ func put() table {
 		procs: 1,
 		about: "PUT of 1 MiB with GetBody through a stub that reads the body to nowhere and answers 200; the request is made anew each time.",
 		aim:   "no copy of the body",
-		unit:  microseconds,
+		unit:  nanoseconds,
 		rows: []row{
 			asBase(puts("bare", bare)),
 			puts("retryafter", ours),

@@ -195,7 +195,7 @@ func retry() table {
 		name:  "503-200",
 		procs: 1,
 		about: "GET through a stub that answers 503, then 200, with no wait between them. Bare is called twice.",
-		aim:   "retryafter at most 3.6 times bare",
+		aim:   "retryafter ahead of every peer, though it alone clones the request",
 		unit:  nanoseconds,
 		rows: []row{
 			asBase(onStub("bare, twice", 2, bare, 503, 200)),

@@ -533,3 +533,23 @@ func (f netFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f
 type netLimiter func(ctx context.Context, n int) error
 
 func (f netLimiter) WaitN(ctx context.Context, n int) error { return f(ctx, n) }
+
+// netList is a list that servers' goroutines append to.
+type netList[T any] struct {
+	mu sync.Mutex
+	of []T
+}
+
+// add appends v and returns the new length.
+func (l *netList[T]) add(v T) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of = append(l.of, v)
+	return len(l.of)
+}
+
+func (l *netList[T]) all() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.of)
+}

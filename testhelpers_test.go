@@ -437,7 +437,8 @@ func netStacks() map[string]string {
 // its transport's idle connections too, at the end of the test.
 type netServer struct {
 	*httptest.Server
-	conns atomic.Int32
+	conns atomic.Int32    // ever made
+	open  atomic.Int32    // not closed yet
 	base  *http.Transport // to reach it
 }
 
@@ -446,8 +447,12 @@ func netServe(t *testing.T, h http.HandlerFunc, options ...func(*httptest.Server
 	s := &netServer{Server: httptest.NewUnstartedServer(h)}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
+		switch state {
+		case http.StateNew:
 			s.conns.Add(1)
+			s.open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.open.Add(-1)
 		}
 	}
 	start := s.Start

@@ -23,17 +23,19 @@ import (
 // The contract of http.RoundTripper, over bases in memory that keep to it, and
 // over some that don't.
 
-// netPaths are the ways that one call can take, each with what the caller gets
-// and how often GetBody is asked. All are entered with a PUT that can be sent
-// again.
-var netPaths = map[string]struct {
+type netPath struct {
 	steps    []netStep
 	change   func(*retryafter.Transport, *http.Request, *netBodies) *http.Request
 	status   int // 0: an *Error
 	attempts int
 	gets     int
 	stop     retryafter.Reason
-}{
+}
+
+// netPaths are the ways that one call can take, each with what the caller gets
+// and how often GetBody is asked. All are entered with a PUT that can be sent
+// again.
+var netPaths = map[string]netPath{
 	"first attempt": {
 		steps: []netStep{netReply(200)}, status: 200, attempts: 1, stop: retryafter.Final,
 	},
@@ -259,78 +261,100 @@ var netPaths = map[string]struct {
 
 func TestEveryPathKeepsTheContract(t *testing.T) {
 	for name, tc := range netPaths {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// Every response's body is counted too.
-				var mu sync.Mutex
-				var replies []*netBody
-				base := netBase(tc.steps...)
-				tr := &retryafter.Transport{Policy: netBackoff(time.Second), Base: netFunc(func(req *http.Request) (*http.Response, error) {
-					resp, err := base.RoundTrip(req)
-					if resp != nil {
-						mu.Lock()
-						replies = append(replies, resp.Body.(*netBody))
-						mu.Unlock()
-					}
-					return resp, err
-				})}
-				req, bodies := netPut(t.Context(), "PUT", "http://user:pass@example.com/a?q=1", "hello")
-				req.Header.Set("X-A", "1")
-				req.Header["X-B"] = []string{"2", "3"}
-				req.Trailer = http.Header{"X-T": {"t"}}
-				req.Form, req.PostForm = url.Values{"f": {"1"}}, url.Values{"p": {"1"}}
-				if tc.change != nil {
-					req = tc.change(tr, req, bodies)
-				}
-				before := netPictureOf(req)
-				resp, err := tr.RoundTrip(req)
-				before.check(t, req)
-				if tc.status != 0 {
-					netWant(t, resp, err, tc.status, tc.attempts, tc.stop)
-				} else {
-					netWantError(t, resp, err, tc.attempts, tc.stop)
-				}
-				if n := base.count(); n != tc.attempts {
-					t.Errorf("%d attempts were sent, want %d", n, tc.attempts)
-				}
-				bodies.check(t, tc.gets)
-				for i, sent := range base.sent {
-					if sent.body != "hello" {
-						t.Errorf("attempt %d sent %q", i+1, sent.body)
-					}
-					if diff := cmp.Diff(base.sent[0].header, sent.header); diff != "" {
-						t.Errorf("attempt %d has another header:\n%s", i+1, diff)
-					}
-					if sent.number != i+1 {
-						t.Errorf("attempt %d has AttemptNumber %d", i+1, sent.number)
-					}
-					// C097: what redirects and HTTP/2 need is still there.
-					if (sent.req.GetBody == nil) != (req.GetBody == nil) || sent.req.ContentLength != req.ContentLength {
-						t.Errorf("attempt %d has lost GetBody or ContentLength", i+1)
-					}
-					if sent.req.Cancel != req.Cancel || sent.req.Response != req.Response {
-						t.Errorf("attempt %d has lost Cancel or Response", i+1)
-					}
-				}
-				// Nothing of a reply is left open but the last one, handed back unread.
-				for i, b := range replies {
-					last := resp != nil && i == len(replies)-1
-					if want := map[bool]int{true: 0, false: 1}[last]; b.closed() != want {
-						t.Errorf("body of response %d was closed %d times, want %d", i+1, b.closed(), want)
-					}
-					if last && b.read() != 0 {
-						t.Errorf("%d bytes of the response handed back were read", b.read())
-					}
-				}
-				if resp != nil {
-					// C110
-					if got, want := netRead(t, resp), fmt.Sprint("body of ", tc.status); got != want {
-						t.Errorf("read %q, want %q", got, want)
-					}
-				}
-			})
-		})
+		for _, traced := range []bool{false, true} {
+			netPathKeepsTheContract(t, name, tc, traced)
+		}
 	}
+}
+
+func netPathKeepsTheContract(t *testing.T, name string, tc netPath, traced bool) {
+	t.Run(fmt.Sprint(name, " traced ", traced), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			// Every response's body is counted too.
+			var mu sync.Mutex
+			var replies []*netBody
+			base := netBase(tc.steps...)
+			tr := &retryafter.Transport{Policy: netBackoff(time.Second), Base: netFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := base.RoundTrip(req)
+				if resp != nil {
+					mu.Lock()
+					replies = append(replies, resp.Body.(*netBody))
+					mu.Unlock()
+				}
+				return resp, err
+			})}
+			req, bodies := netPut(t.Context(), "PUT", "http://user:pass@example.com/a?q=1", "hello")
+			req.Header.Set("X-A", "1")
+			req.Header["X-B"] = []string{"2", "3"}
+			req.Trailer = http.Header{"X-T": {"t"}}
+			req.TransferEncoding = []string{"identity"}
+			var attemptsDone, done int
+			if traced {
+				req.Form, req.PostForm = url.Values{"f": {"1"}}, url.Values{"p": {"1"}}
+				tr.Trace = &retryafter.Trace{
+					AttemptDone: func(a retryafter.Attempt) { attemptsDone++ },
+					Done: func(r *http.Request, got retryafter.Report) {
+						done++
+						if r != req || got.Attempts != tc.attempts || got.Stop != tc.stop {
+							t.Errorf("Done was told of %v", got)
+						}
+					},
+				}
+			}
+			if tc.change != nil {
+				req = tc.change(tr, req, bodies)
+			}
+			before := netPictureOf(req)
+			resp, err := tr.RoundTrip(req)
+			before.check(t, req)
+			if tc.status != 0 {
+				netWant(t, resp, err, tc.status, tc.attempts, tc.stop)
+			} else {
+				netWantError(t, resp, err, tc.attempts, tc.stop)
+			}
+			if n := base.count(); n != tc.attempts {
+				t.Errorf("%d attempts were sent, want %d", n, tc.attempts)
+			}
+			if traced && (done != 1 || attemptsDone != tc.attempts) {
+				t.Errorf("Done ran %d times, AttemptDone %d times for %d attempts", done, attemptsDone, tc.attempts)
+			}
+			bodies.check(t, tc.gets)
+			for i, sent := range base.sent {
+				if sent.body != "hello" {
+					t.Errorf("attempt %d sent %q", i+1, sent.body)
+				}
+				if diff := cmp.Diff(base.sent[0].header, sent.header); diff != "" {
+					t.Errorf("attempt %d has another header:\n%s", i+1, diff)
+				}
+				if sent.number != i+1 {
+					t.Errorf("attempt %d has AttemptNumber %d", i+1, sent.number)
+				}
+				// C097: what redirects and HTTP/2 need is still there.
+				if (sent.req.GetBody == nil) != (req.GetBody == nil) || sent.req.ContentLength != req.ContentLength {
+					t.Errorf("attempt %d has lost GetBody or ContentLength", i+1)
+				}
+				if sent.req.Cancel != req.Cancel || sent.req.Response != req.Response {
+					t.Errorf("attempt %d has lost Cancel or Response", i+1)
+				}
+			}
+			// Nothing of a reply is left open but the last one, handed back unread.
+			for i, b := range replies {
+				last := resp != nil && i == len(replies)-1
+				if want := map[bool]int{true: 0, false: 1}[last]; b.closed() != want {
+					t.Errorf("body of response %d was closed %d times, want %d", i+1, b.closed(), want)
+				}
+				if last && b.read() != 0 {
+					t.Errorf("%d bytes of the response handed back were read", b.read())
+				}
+			}
+			if resp != nil {
+				// C110
+				if got, want := netRead(t, resp), fmt.Sprint("body of ", tc.status); got != want {
+					t.Errorf("read %q, want %q", got, want)
+				}
+			}
+		})
+	})
 }
 
 func TestTheFirstAttemptIsTheCallersRequestAndTheOthersAreClones(t *testing.T) {
@@ -362,7 +386,7 @@ func TestABaseThatWritesToItsCloneHarmsNobody(t *testing.T) {
 	base := netBase(netReply(503), func(req *http.Request) (*http.Response, error) {
 		req.Header.Set("X-A", "spoilt")
 		req.Header.Add("X-Signature", "2")
-		req.URL.Path = "/spoilt"
+		req.URL.Path, req.URL.User = "/spoilt", url.User("spoilt")
 		req.Host = "spoilt"
 		req.Trailer.Set("X-T", "spoilt")
 		req.TransferEncoding = append(req.TransferEncoding, "spoilt")
@@ -378,7 +402,7 @@ func TestABaseThatWritesToItsCloneHarmsNobody(t *testing.T) {
 	netWant(t, resp, err, 200, 3, retryafter.Final)
 	before.check(t, req)
 	last := base.sent[2]
-	if last.header.Get("X-A") != "1" || last.header.Get("X-Signature") != "" || last.req.URL.Path != "/a" ||
+	if last.header.Get("X-A") != "1" || last.header.Get("X-Signature") != "" || last.req.URL.String() != "http://example.com/a" ||
 		last.req.Host != "example.com" || last.req.Trailer.Get("X-T") != "t" || last.body != "hello" {
 		t.Errorf("attempt 3 is spoilt: %+v", last.req)
 	}
@@ -691,6 +715,43 @@ func TestMethodsThatAreSentAgain(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// One request without a body may be under way many times at once.
+func TestOneRequestManyCalls(t *testing.T) {
+	tr := &retryafter.Transport{Policy: netAtOnce(), AttemptTimeout: time.Minute, Base: netFunc(func(req *http.Request) (*http.Response, error) {
+		if retryafter.AttemptNumber(req.Context()) < 3 {
+			return netResponse(req, 503, netBodyOf("x")), nil
+		}
+		return netResponse(req, 200, netBodyOf("x")), nil
+	})}
+	req := netRequest("GET", "http://example.com/")
+	req.Header.Set("X-A", "1")
+	before := netPictureOf(req)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			resp, err := tr.RoundTrip(req)
+			if err != nil || retryafter.ReportOf(resp).Attempts != 3 {
+				t.Errorf("%v, %v", resp, err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+	wg.Wait()
+	before.check(t, req)
+}
+
+func TestAGetBodyThatGivesNothing(t *testing.T) {
+	base := netBase(netReply(503), netReply(200))
+	req, _ := netPut(t.Context(), "PUT", "http://example.com/", "hello")
+	req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+	resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
+	netWant(t, resp, err, 200, 2, retryafter.Final) // net/http itself refuses a nil body with a length
+	if base.sent[1].req.ContentLength != 5 {
+		t.Error("the length was changed to fit")
 	}
 }
 

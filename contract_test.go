@@ -383,30 +383,44 @@ func TestTheFirstAttemptIsTheCallersRequestAndTheOthersAreClones(t *testing.T) {
 
 // A base may do with a clone what it likes; the attempts after it don't see it.
 func TestABaseThatWritesToItsCloneHarmsNobody(t *testing.T) {
-	base := netBase(netReply(503), func(req *http.Request) (*http.Response, error) {
-		req.Header.Set("X-A", "spoilt")
-		req.Header.Add("X-Signature", "2")
-		req.URL.Path, req.URL.User = "/spoilt", url.User("spoilt")
-		req.Host = "spoilt"
-		req.Trailer.Set("X-T", "spoilt")
-		req.TransferEncoding = append(req.TransferEncoding, "spoilt")
-		req.Body, req.GetBody, req.ContentLength = nil, nil, 0
-		return netResponse(req, 503, http.NoBody), nil
-	}, netReply(200))
-	tr := &retryafter.Transport{Base: base, Policy: netAtOnce()}
-	req, bodies := netPut(t.Context(), "PUT", "http://example.com/a", "hello")
-	req.Header.Set("X-A", "1")
-	req.Trailer = http.Header{"X-T": {"t"}}
-	before := netPictureOf(req)
-	resp, err := tr.RoundTrip(req)
-	netWant(t, resp, err, 200, 3, retryafter.Final)
-	before.check(t, req)
-	last := base.sent[2]
-	if last.header.Get("X-A") != "1" || last.header.Get("X-Signature") != "" || last.req.URL.String() != "http://example.com/a" ||
-		last.req.Host != "example.com" || last.req.Trailer.Get("X-T") != "t" || last.body != "hello" {
-		t.Errorf("attempt 3 is spoilt: %+v", last.req)
+	for _, forms := range []bool{false, true} {
+		base := netBase(netReply(503), func(req *http.Request) (*http.Response, error) {
+			req.Header.Set("X-A", "spoilt")
+			req.Header["X-B"][0] = "spoilt"
+			req.Header.Add("X-Signature", "2")
+			req.URL.Path, req.URL.User = "/spoilt", url.User("spoilt")
+			req.Host = "spoilt"
+			req.Trailer.Set("X-T", "spoilt")
+			req.TransferEncoding[0] = "spoilt"
+			if forms {
+				req.Form.Set("f", "spoilt")
+				req.PostForm.Set("p", "spoilt")
+			}
+			req.Body, req.GetBody, req.ContentLength = nil, nil, 0
+			return netResponse(req, 503, http.NoBody), nil
+		}, netReply(200))
+		tr := &retryafter.Transport{Base: base, Policy: netAtOnce()}
+		req, bodies := netPut(t.Context(), "PUT", "http://example.com/a", "hello")
+		req.Header = http.Header{"X-A": {"1"}, "X-B": {"2"}}
+		req.Trailer = http.Header{"X-T": {"t"}}
+		req.TransferEncoding = []string{"identity"}
+		if forms {
+			req.Form, req.PostForm = url.Values{"f": {"1"}}, url.Values{"p": {"1"}}
+		}
+		before := netPictureOf(req)
+		resp, err := tr.RoundTrip(req)
+		netWant(t, resp, err, 200, 3, retryafter.Final)
+		before.check(t, req)
+		last := base.sent[2].req
+		if diff := cmp.Diff(req.Header, last.Header); diff != "" {
+			t.Errorf("attempt 3 has another header:\n%s", diff)
+		}
+		if last.URL.String() != "http://example.com/a" || last.Host != "example.com" || last.Trailer.Get("X-T") != "t" ||
+			last.TransferEncoding[0] != "identity" || base.sent[2].body != "hello" || forms && (last.Form.Get("f") != "1" || last.PostForm.Get("p") != "1") {
+			t.Errorf("attempt 3 is spoilt: %+v", last)
+		}
+		bodies.check(t, 2)
 	}
-	bodies.check(t, 2)
 }
 
 // Under the race detector, a write to the caller's request is seen whatever it

@@ -189,6 +189,40 @@ func TestOverConnectionsLittleIsReadOfAnErrorBody(t *testing.T) {
 	}
 }
 
+func TestOverConnectionsOneServesAHundredCalls(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			var n atomic.Int32
+			m := netMemoryServer(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				switch n.Add(1) % 4 {
+				case 1:
+					w.WriteHeader(503)
+					fmt.Fprint(w, "busy")
+				case 2:
+					w.WriteHeader(503)
+					w.(http.Flusher).Flush()
+					io.CopyN(w, netEndless{}, 60<<10)
+				case 3:
+					w.WriteHeader(503)
+				}
+			})
+			c := &http.Client{Transport: &retryafter.Transport{Base: m, Policy: netAtOnce(), AttemptTimeout: timeout}}
+			c.Transport.(*retryafter.Transport).MaxAttempts = 4
+			for range 100 {
+				req, bodies := netPut(t.Context(), "PUT", "http://example.com/", "hello")
+				resp, err := c.Do(req)
+				netWant(t, resp, err, 200, 4, retryafter.Final)
+				netRead(t, resp)
+				bodies.checkAtLeast(t, 3)
+			}
+			if m.dials.Load() != 1 || m.since() != 0 {
+				t.Errorf("C106 J6 %d connections in %v, want one at once", m.dials.Load(), m.since())
+			}
+		})
+	}
+}
+
 // net/http unzips what it asked for zipped; the drain and Close meet in there.
 func TestOverConnectionsAStalledZippedBodyIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1515,3 +1515,118 @@ func TestAGetBodyThatGivesAUsedReaderIsNoticedByTheLength(t *testing.T) {
 		t.Errorf("the server got %q", got)
 	}
 }
+
+func TestRequestCancelIsObeyedWhileTheLimiterWaits(t *testing.T) {
+	for name, limiter := range map[string]func() retryafter.Limiter{
+		"a Bucket": func() retryafter.Limiter {
+			return &retryafter.Bucket{Capacity: 1, Rate: retryafter.PerMinute(1), StartEmpty: true}
+		},
+		"another": func() retryafter.Limiter {
+			return netLimiter(func(ctx context.Context, _ int) error { <-ctx.Done(); return context.Cause(ctx) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				tr := &retryafter.Transport{Base: netBase(netReply(200)), Policy: netAtOnce(), Limiter: limiter()}
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
+				defer stop()
+				req, bodies := netPut(ctx, "PUT", "http://example.com/", "hello")
+				cancel := make(chan struct{})
+				req.Cancel = cancel
+				time.AfterFunc(time.Second, func() { close(cancel) })
+				resp, err := tr.RoundTrip(req)
+				e := netWantError(t, resp, err, 0, retryafter.Canceled)
+				if took := time.Since(start); took != time.Second {
+					t.Errorf("took %v, want just until the cancel", took)
+				}
+				if !strings.Contains(e.Error(), "net/http: request canceled") {
+					t.Errorf("error %v", e)
+				}
+				bodies.check(t, 0)
+			})
+		})
+	}
+}
+
+// The first attempt is the first, whatever the context has been through.
+func TestABorrowedContextCountsFromOne(t *testing.T) {
+	base := netBase(netReply(503), netReply(200), netReply(503), netReply(200))
+	tr := &retryafter.Transport{Base: base, Policy: netAtOnce()}
+	first, err := tr.RoundTrip(netRequest("GET", "http://example.com/"))
+	netWant(t, first, err, 200, 2, retryafter.Final)
+	second, err := tr.RoundTrip(netRequest("GET", "http://example.com/").WithContext(first.Request.Context()))
+	netWant(t, second, err, 200, 2, retryafter.Final)
+	var numbers []int
+	for _, s := range base.sent {
+		numbers = append(numbers, s.number)
+	}
+	if fmt.Sprint(numbers) != "[1 2 1 2]" {
+		t.Errorf("AttemptNumber was %v", numbers)
+	}
+}
+
+// Whoever goes on with resp.Request, or with its context, is not to meet the
+// context of an attempt that is over.
+func TestAttemptTimeoutLeavesTheResponsesRequestUsable(t *testing.T) {
+	for name, steps := range map[string][]netStep{
+		"the first attempt": {netReply(200)},
+		"the second":        {netReply(503), netReply(200)},
+		"without a body":    {netReplyBody(204, http.NoBody)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := &retryafter.Transport{Base: netBase(steps...), Policy: netAtOnce(), AttemptTimeout: time.Minute}
+			req := netRequest("GET", "http://example.com/")
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(steps) == 1 && resp.Request != req {
+				t.Error("the response's Request is not the caller's")
+			}
+			netRead(t, resp)
+			if err := resp.Request.Context().Err(); err != nil {
+				t.Errorf("the context of the response's request is done: %v", err)
+			}
+		})
+	}
+}
+
+// *url.Error quotes its URL, so that it may not stand there as it is.
+func TestErrorsShowNoQueryThatQuotesChange(t *testing.T) {
+	for _, u := range []string{
+		`http://example.com/path?token="s3cret"`,
+		`http://example.com/path?token=\s3cret`,
+		"http://example.com/path?token=s3cret\u00a0\u200b",
+		"http://example.com/päth?tökен=s3cret",
+	} {
+		tr := &retryafter.Transport{Base: netErrorAbout(func(u string) error { return &url.Error{Op: "Get", URL: u, Err: io.EOF} }), Policy: netAtOnce()}
+		resp, err := tr.RoundTrip(netRequest("GET", u))
+		e := netWantError(t, resp, err, 3, retryafter.AttemptsUsed)
+		if strings.Contains(e.Error(), "s3cret") {
+			t.Errorf("the error tells: %v", e)
+		}
+	}
+	// Several at once.
+	tr := &retryafter.Transport{Base: netErrorAbout(func(u string) error {
+		return errors.Join(&url.Error{Op: "Get", URL: "http://one/?s3cret", Err: io.EOF}, &url.Error{Op: "Get", URL: "http://two/?s3cret", Err: io.EOF})
+	}), Policy: netAtOnce()}
+	resp, err := tr.RoundTrip(netRequest("GET", "http://example.com/"))
+	if e := netWantError(t, resp, err, 3, retryafter.AttemptsUsed); strings.Contains(e.Error(), "s3cret") {
+		t.Errorf("the error tells: %v", e)
+	}
+}
+
+func TestACancelEndsADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tr := &retryafter.Transport{Base: netBase(netReplyBody(503, netStalled("some"), "Retry-After: 60")), Policy: netAtOnce()}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		resp, err := tr.RoundTrip(netRequest("GET", "http://example.com/").WithContext(ctx))
+		netWantError(t, resp, err, 1, retryafter.Canceled)
+		if took := time.Since(start); took != 10*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+	})
+}

@@ -624,3 +624,40 @@ func TestOverConnectionsAClientTimeoutDuringAnAttempt(t *testing.T) {
 		})
 	}
 }
+
+type netHalf struct {
+	net.Conn
+	closed *netList[string]
+}
+
+func (c netHalf) CloseWrite() error { c.closed.add("write"); return nil }
+
+// net/http's own body of a 101 has CloseWrite; httputil.ReverseProxy calls it.
+func TestOverConnectionsAnUpgradedOneCanBeHalfClosed(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			m := netMemoryOf(t, func(n int, c net.Conn) {
+				br := bufio.NewReader(c)
+				netReadHead(br)
+				fmt.Fprint(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				io.Copy(io.Discard, br)
+			})
+			var closed netList[string]
+			dial := m.DialContext
+			m.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				return netHalf{c, &closed}, err
+			}
+			tr := &retryafter.Transport{Base: m, Policy: netAtOnce(), AttemptTimeout: timeout}
+			req := netRequest("GET", "http://example.com/")
+			req.Header.Set("Connection", "Upgrade")
+			req.Header.Set("Upgrade", "echo")
+			resp, err := tr.RoundTrip(req)
+			netWant(t, resp, err, 101, 1, retryafter.Final)
+			if cw, ok := resp.Body.(interface{ CloseWrite() error }); !ok || cw.CloseWrite() != nil || len(closed.all()) != 1 {
+				t.Errorf("AttemptTimeout %v: the body, a %T, can't be half closed", timeout, resp.Body)
+			}
+			resp.Body.Close()
+		})
+	}
+}

@@ -93,6 +93,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		c.first = time.Now()
 	}
+	if outer, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok && outer.number > 1 {
+		// A context that another call's attempt has left, or is in.
+		c.latest = &attemptContext{Context: req.Context(), number: 1}
+		req = req.WithContext(c.latest)
+		c.latest.req = req
+	}
 	return c.follow(c.send(req))
 }
 
@@ -123,13 +129,13 @@ func (c *call) begin() error {
 	if prev := c.req.Response; prev != nil && prev.StatusCode/100 == 3 {
 		a := c.now()
 		a.StatusCode, a.Header = prev.StatusCode, prev.Header
-		d := c.t.redirect(a, Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
+		d := c.t.redirect(&a, &Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
 		if d.HintErr == nil {
 			c.report.Decision = d
 			if !d.Retry {
 				return c.fail(d.Reason, refusals[d.Reason])
 			}
-			if err := c.wait(a, d); err != nil {
+			if err := c.wait(&a, &d); err != nil {
 				return err
 			}
 		}
@@ -171,8 +177,8 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.t.Policy.Backoff != nil {
 			bounds.Backoff = c.nextBackoff
 		}
-		d := c.t.Decide(a, bounds)
-		c.report.Decision = d
+		d := &c.report.Decision
+		c.t.Policy.decide(d, &a, &bounds)
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
@@ -181,8 +187,8 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
 		}
-		release(resp)
-		if err := c.resume(a, d); err != nil {
+		release(resp, c.req)
+		if err := c.resume(&a, d); err != nil {
 			closeBody(next)
 			return nil, err
 		}
@@ -197,7 +203,7 @@ func (c *call) settled(resp *http.Response) bool {
 }
 
 // resume makes the wait before an attempt that follows another.
-func (c *call) resume(a Attempt, d Decision) error {
+func (c *call) resume(a *Attempt, d *Decision) error {
 	if err := c.wait(a, d); err != nil {
 		return err
 	}
@@ -205,12 +211,12 @@ func (c *call) resume(a Attempt, d Decision) error {
 }
 
 // wait announces d's wait and makes it. What it returns ends the call.
-func (c *call) wait(a Attempt, d Decision) error {
+func (c *call) wait(a *Attempt, d *Decision) error {
 	if c.traced() {
 		c.waiting(WaitInfo{
 			Request: c.req, Attempt: c.report.Attempts + 1,
 			StatusCode: a.StatusCode, Err: a.Err,
-			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: d,
+			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
@@ -226,7 +232,8 @@ func (c *call) recheck() error {
 	if c.t.MaxElapsed <= 0 && c.deadline().IsZero() {
 		return nil
 	}
-	if why := c.t.overrun(c.t.Reserve, c.now(), c.deadline()); why != 0 {
+	a := c.now()
+	if why := c.t.overrun(c.t.Reserve, &a, c.deadline()); why != 0 {
 		return c.fail(why, refusals[why])
 	}
 	return nil
@@ -258,6 +265,11 @@ func (c *call) admit() error {
 	if d > 0 && c.traced() {
 		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
 	}
+	if c.req.Cancel != nil && !(known && d == 0) {
+		var cancel context.CancelFunc
+		ctx, cancel = cancelWith(ctx, c.req.Cancel)
+		defer cancel()
+	}
 	err := limiter.WaitN(ctx, c.opts.cost)
 	c.report.Limited = add(c.report.Limited, time.Since(begin))
 	if gone := canceled(c.req); gone != nil {
@@ -270,6 +282,19 @@ func (c *call) admit() error {
 		return nil
 	}
 	return c.recheck()
+}
+
+// cancelWith is context.WithCancel that ends with ch too.
+func cancelWith(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ch:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // latestStart is when the Limiter must have admitted the next attempt, where
@@ -385,16 +410,19 @@ type attemptContext struct {
 	context.Context
 	number int
 	req    *http.Request // whose context it is
-	url    url.URL       // that of req, to save an allocation
 	report Report
+	sent   http.Request // req and its URL, to save allocations
+	url    url.URL
 }
 
-// clone is req.Clone(a), with fewer allocations where no form was parsed.
+// clone is req.Clone(a), with fewer allocations where no form was parsed. It
+// shares what can't be written to, as URL.User.
 func (a *attemptContext) clone(req *http.Request) *http.Request {
 	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
 		return req.Clone(a)
 	}
-	r := req.WithContext(a)
+	a.sent = *req.WithContext(a)
+	r := &a.sent
 	if req.URL != nil {
 		a.url = *req.URL
 		r.URL = &a.url
@@ -454,7 +482,7 @@ func closeBody(req *http.Request) {
 // release lets go of a response. It reads some of the body first, so that the
 // connection can be used again, but no longer than drainTime even where the
 // body stalls.
-func release(resp *http.Response) {
+func release(resp *http.Response, req *http.Request) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
@@ -468,6 +496,8 @@ func release(resp *http.Response) {
 		select {
 		case <-drained:
 		case <-timer.C:
+		case <-req.Context().Done():
+		case <-req.Cancel:
 		}
 		timer.Stop()
 	}
@@ -479,7 +509,8 @@ func release(resp *http.Response) {
 func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(d, func() { cancel(ErrAttemptTimeout) })
-	resp, err := one(base.RoundTrip(req.WithContext(ctx)))
+	sent := req.WithContext(ctx)
+	resp, err := one(base.RoundTrip(sent))
 	if late := !timer.Stop(); late && req.Context().Err() == nil {
 		// The header may have come just then, but its body is cut already.
 		if resp != nil && resp.Body != nil {
@@ -491,6 +522,9 @@ func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request)
 	if err != nil {
 		cancel(nil)
 		return nil, err
+	}
+	if resp.Request == sent {
+		resp.Request = req // whose context does not end with the body
 	}
 	if resp.Body == nil || resp.Body == http.NoBody {
 		cancel(nil)
@@ -529,4 +563,12 @@ func (b timedBody) Close() error {
 type timedReadWriter struct {
 	timedBody
 	io.Writer
+}
+
+// CloseWrite half-closes the connection, as net/http's own body does.
+func (b timedReadWriter) CloseWrite() error {
+	if w, ok := b.Writer.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }

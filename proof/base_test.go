@@ -13,6 +13,8 @@ import (
 	"github.com/retryafter-go/retryafter"
 )
 
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
@@ -106,30 +108,44 @@ func attempts(n int) func(context.Context) context.Context {
 
 // TestCancellationsEndAWaitForTheLimiter cancels while a Limiter holds a call.
 func TestCancellationsEndAWaitForTheLimiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.PerMinute(1)}
-		b.Allow()
-		tr := &retryafter.Transport{Limiter: b, Base: roundTripper(func(*http.Request) (*http.Response, error) {
-			t.Error("sent")
-			return nil, io.EOF
-		})}
-		begin := time.Now()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Second, func() { cancel(errCause) })
-		req, _ := http.NewRequestWithContext(ctx, "GET", "http://server.test", nil)
-		resp, err := tr.RoundTrip(req)
-		e, ok := errors.AsType[*retryafter.Error](err)
-		if resp != nil || !ok || e.Report.Stop != retryafter.Canceled || !errors.Is(err, errCause) || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v and %v", resp, err)
-		}
-		if took := time.Since(begin); took != time.Second || e.Report.Limited != time.Second {
-			t.Errorf("took %v, reported %v", took, e.Report.Limited)
-		}
-		// Nothing was paid.
-		if d, err := b.DelayN(time.Now(), 1); d != 59*time.Second || err != nil {
-			t.Errorf("the next token is %v away, %v", d, err)
-		}
-	})
+	for _, how := range []string{"context", "Request.Cancel"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.PerMinute(1)}
+				b.Allow()
+				tr := &retryafter.Transport{Limiter: b, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+					t.Error("sent")
+					return nil, io.EOF
+				})}
+				begin := time.Now()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				req, _ := http.NewRequestWithContext(ctx, "GET", "http://server.test", nil)
+				if how == "context" {
+					time.AfterFunc(time.Second, func() { cancel(errCause) })
+				} else {
+					gone := make(chan struct{})
+					time.AfterFunc(time.Second, func() { close(gone) })
+					req.Cancel = gone
+				}
+				resp, err := tr.RoundTrip(req)
+				e, ok := errors.AsType[*retryafter.Error](err)
+				if resp != nil || !ok || e.Report.Stop != retryafter.Canceled {
+					t.Fatalf("%v and %v", resp, err)
+				}
+				if how == "context" && (!errors.Is(err, errCause) || !errors.Is(err, context.Canceled)) {
+					t.Errorf("the cause is not in %v", err)
+				}
+				if took := time.Since(begin); took != time.Second || e.Report.Limited != time.Second {
+					t.Errorf("took %v, reported %v", took, e.Report.Limited)
+				}
+				// Nothing was paid.
+				if d, err := b.DelayN(time.Now(), 1); d != 59*time.Second || err != nil {
+					t.Errorf("the next token is %v away, %v", d, err)
+				}
+			})
+		})
+	}
 }
 
 // TestAnAttemptsContextLastsAsLongAsItsBody looks for the context that

@@ -123,13 +123,13 @@ func (c *call) begin() error {
 	if prev := c.req.Response; prev != nil && prev.StatusCode/100 == 3 {
 		a := c.now()
 		a.StatusCode, a.Header = prev.StatusCode, prev.Header
-		d := c.t.redirect(a, Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
+		d := c.t.redirect(&a, &Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
 		if d.HintErr == nil {
 			c.report.Decision = d
 			if !d.Retry {
 				return c.fail(d.Reason, refusals[d.Reason])
 			}
-			if err := c.wait(a, d); err != nil {
+			if err := c.wait(&a, &d); err != nil {
 				return err
 			}
 		}
@@ -171,8 +171,8 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.t.Policy.Backoff != nil {
 			bounds.Backoff = c.nextBackoff
 		}
-		d := c.t.Decide(a, bounds)
-		c.report.Decision = d
+		d := &c.report.Decision
+		c.t.Policy.decide(d, &a, &bounds)
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
@@ -182,7 +182,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			return c.stop(GetBodyFailed, resp, err)
 		}
 		release(resp)
-		if err := c.resume(a, d); err != nil {
+		if err := c.resume(&a, d); err != nil {
 			closeBody(next)
 			return nil, err
 		}
@@ -197,7 +197,7 @@ func (c *call) settled(resp *http.Response) bool {
 }
 
 // resume makes the wait before an attempt that follows another.
-func (c *call) resume(a Attempt, d Decision) error {
+func (c *call) resume(a *Attempt, d *Decision) error {
 	if err := c.wait(a, d); err != nil {
 		return err
 	}
@@ -205,12 +205,12 @@ func (c *call) resume(a Attempt, d Decision) error {
 }
 
 // wait announces d's wait and makes it. What it returns ends the call.
-func (c *call) wait(a Attempt, d Decision) error {
+func (c *call) wait(a *Attempt, d *Decision) error {
 	if c.traced() {
 		c.waiting(WaitInfo{
 			Request: c.req, Attempt: c.report.Attempts + 1,
 			StatusCode: a.StatusCode, Err: a.Err,
-			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: d,
+			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
@@ -226,7 +226,8 @@ func (c *call) recheck() error {
 	if c.t.MaxElapsed <= 0 && c.deadline().IsZero() {
 		return nil
 	}
-	if why := c.t.overrun(c.t.Reserve, c.now(), c.deadline()); why != 0 {
+	a := c.now()
+	if why := c.t.overrun(c.t.Reserve, &a, c.deadline()); why != 0 {
 		return c.fail(why, refusals[why])
 	}
 	return nil
@@ -385,16 +386,19 @@ type attemptContext struct {
 	context.Context
 	number int
 	req    *http.Request // whose context it is
-	url    url.URL       // that of req, to save an allocation
 	report Report
+	sent   http.Request // req and its URL, to save allocations
+	url    url.URL
 }
 
-// clone is req.Clone(a), with fewer allocations where no form was parsed.
+// clone is req.Clone(a), with fewer allocations where no form was parsed. It
+// shares what can't be written to, as URL.User.
 func (a *attemptContext) clone(req *http.Request) *http.Request {
 	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
 		return req.Clone(a)
 	}
-	r := req.WithContext(a)
+	a.sent = *req.WithContext(a)
+	r := &a.sent
 	if req.URL != nil {
 		a.url = *req.URL
 		r.URL = &a.url

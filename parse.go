@@ -355,7 +355,21 @@ func name(s string, i int) uint32 {
 	if i+3 > len(s) {
 		return 0
 	}
-	return uint32(s[i]|0x20)<<16 | uint32(s[i+1]|0x20)<<8 | uint32(s[i+2]|0x20)
+	s = s[i : i+3]
+	return uint32(s[0]|0x20)<<16 | uint32(s[1]|0x20)<<8 | uint32(s[2]|0x20)
+}
+
+// begins tells whether s begins with word, which is in lower case.
+func begins(s, word string) bool {
+	if len(s) < len(word) {
+		return false
+	}
+	for i := range len(word) {
+		if s[i]|0x20 != word[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // two gives the number that two digits at i make, or 100 where there are none.
@@ -377,8 +391,8 @@ func (c *cursor) weekday() (Form, bool) {
 		if rest != "" && rest[0] == ',' {
 			return IMFFixdate, c.pass(3)
 		}
-		if end := len(endings[n]); len(rest) >= end && strings.EqualFold(rest[:end], endings[n]) {
-			return RFC850Date, c.pass(3 + end)
+		if begins(rest, endings[n]) {
+			return RFC850Date, c.pass(3 + len(endings[n]))
 		}
 		return AsctimeDate, c.pass(3)
 	}
@@ -391,10 +405,11 @@ func (c *cursor) weekday() (Form, bool) {
 // monthName reads the three letters of a month.
 func (c *cursor) monthName() bool {
 	key := name(c.s, c.i)
-	for n, month := range months {
-		if key == month {
+	for n := range months {
+		if key == months[n] {
 			c.month = n + 1
-			return c.pass(3)
+			c.i += 3
+			return true
 		}
 	}
 	return c.fail("want the name of a month")
@@ -432,8 +447,9 @@ func (c *cursor) year4() bool {
 
 // timeOfDay reads hh:mm:ss. Any minute may have a second 60.
 func (c *cursor) timeOfDay() bool {
-	h, m, s := two(c.s, c.i), two(c.s, c.i+3), two(c.s, c.i+6)
-	if h > 23 || m > 59 || s > 60 || c.s[c.i+2] != ':' || c.s[c.i+5] != ':' {
+	t := c.s[c.i:min(c.i+8, len(c.s))]
+	h, m, s := two(t, 0), two(t, 3), two(t, 6)
+	if h > 23 || m > 59 || s > 60 || t[2] != ':' || t[5] != ':' {
 		return c.fail("want a time of day such as 08:49:37")
 	}
 	c.second = h*3600 + m*60 + s

@@ -112,16 +112,25 @@ type Decision struct {
 // The parts of a wait are filled in for every decision but Final and that of a
 // cancelled attempt, which have none.
 func (p Policy) Decide(a Attempt, c Call) Decision {
+	var d Decision
+	p.decide(&d, &a, &c)
+	return d
+}
+
+func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
+	*d = Decision{}
 	gone := a.Request != nil && canceled(a.Request) != nil
 	switch {
 	case gone && a.Err != nil:
-		return Decision{Reason: Canceled}
+		d.Reason = Canceled
+		return
 	case !p.worthwhile(a):
-		return Decision{Reason: Final}
+		d.Reason = Final
+		return
 	}
-	hint, hintErr := FromHeader(a.Header, a.Received)
-	local := p.backoff(a, c, hintErr == nil)
-	d := p.wait(hint, hintErr, local)
+	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
+	local := p.backoff(a, c, d.HintErr == nil)
+	p.wait(d, local)
 	switch {
 	case gone:
 		d.Reason = Canceled
@@ -137,24 +146,24 @@ func (p Policy) Decide(a Attempt, c Call) Decision {
 		d.Reason = p.misfit(d, a, c)
 	}
 	d.Retry = d.Reason == 0
-	return d
 }
 
 // redirect decides the wait before the hop that req is, by rules 8 to 10: the
 // 3xx that led to it may have asked for one (RFC 9110, section 10.2.3).
-func (p *Policy) redirect(a Attempt, c Call) Decision {
-	hint, err := FromHeader(a.Header, a.Received)
-	d := p.wait(hint, err, 0)
-	d.Reason = p.misfit(d, a, c)
+func (p *Policy) redirect(a *Attempt, c *Call) Decision {
+	var d Decision
+	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
+	p.wait(&d, 0)
+	d.Reason = p.misfit(&d, a, c)
 	d.Retry = d.Reason == 0
 	return d
 }
 
-func (p *Policy) worthwhile(a Attempt) bool {
+func (p *Policy) worthwhile(a *Attempt) bool {
 	if p.Retry != nil {
-		return p.Retry(a)
+		return p.Retry(*a)
 	}
-	return DefaultRetry(a)
+	return DefaultRetry(*a)
 }
 
 func (p *Policy) exhausted(number, limit int) bool {
@@ -166,7 +175,7 @@ func (p *Policy) exhausted(number, limit int) bool {
 }
 
 // backoff is the local backoff after a, or a negative duration.
-func (p *Policy) backoff(a Attempt, c Call, hinted bool) time.Duration {
+func (p *Policy) backoff(a *Attempt, c *Call, hinted bool) time.Duration {
 	if c.Backoff != nil {
 		return c.Backoff()
 	}
@@ -184,7 +193,7 @@ func (p *Policy) backoff(a Attempt, c Call, hinted bool) time.Duration {
 	return defaultBackoff(a, hinted)
 }
 
-func defaultBackoff(a Attempt, hinted bool) time.Duration {
+func defaultBackoff(a *Attempt, hinted bool) time.Duration {
 	local := defaultBackoffFirst
 	for n := 1; n < a.Number && local < defaultBackoffLast; n++ {
 		local *= 2
@@ -198,8 +207,8 @@ func defaultBackoff(a Attempt, hinted bool) time.Duration {
 
 // wait puts a wait together: jitter comes after max, and nothing comes after
 // jitter.
-func (p *Policy) wait(hint Hint, hintErr error, local time.Duration) Decision {
-	d := Decision{Server: hint.Delay, Local: max(local, 0), Hint: hint, HintErr: hintErr}
+func (p *Policy) wait(d *Decision, local time.Duration) {
+	d.Server, d.Local = d.Hint.Delay, max(local, 0)
 	floor := max(d.Server, d.Local)
 	jitter := p.Jitter
 	if jitter == nil {
@@ -207,11 +216,10 @@ func (p *Policy) wait(hint Hint, hintErr error, local time.Duration) Decision {
 	}
 	d.Jitter = max(jitter(floor, d.Server > 0 && d.Server >= d.Local), 0)
 	d.Wait = add(floor, d.Jitter)
-	return d
 }
 
 // misfit is why d's wait can't be made, or 0.
-func (p *Policy) misfit(d Decision, a Attempt, c Call) Reason {
+func (p *Policy) misfit(d *Decision, a *Attempt, c *Call) Reason {
 	longest := p.MaxWait
 	if longest == 0 {
 		longest = defaultMaxWait
@@ -229,7 +237,7 @@ func (p *Policy) misfit(d Decision, a Attempt, c Call) Reason {
 
 // overrun is the bound that need does not end before, counted from a, or 0.
 // MaxElapsed begins with the first attempt.
-func (p *Policy) overrun(need time.Duration, a Attempt, deadline time.Time) Reason {
+func (p *Policy) overrun(need time.Duration, a *Attempt, deadline time.Time) Reason {
 	switch {
 	case !deadline.IsZero() && need >= deadline.Sub(a.Received):
 		return DeadlineTooNear

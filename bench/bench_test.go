@@ -1,0 +1,130 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Benchmark has the rows of the command as ordinary benchmarks.
+func Benchmark(b *testing.B) {
+	eachRow(b, func(b *testing.B, _ table, r row) {
+		w := r.start()
+		b.Cleanup(w.close)
+		b.ReportAllocs()
+		b.ResetTimer()
+		if err := w.do(b.N); err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+func eachRow[T interface{ Run(string, func(T)) bool }](t T, f func(T, table, row)) {
+	for _, tab := range tables() {
+		t.Run(tab.name, func(t T) {
+			for _, r := range tab.rows {
+				t.Run(r.name, func(t T) { f(t, tab, r) })
+			}
+		})
+	}
+}
+
+func TestEveryRowDoesWhatItSays(t *testing.T) {
+	eachRow(t, func(t *testing.T, _ table, r row) {
+		w := r.start()
+		t.Cleanup(w.close)
+		if err := w.verified(20); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAllocations(t *testing.T) {
+	for _, test := range []struct {
+		table, rows string
+		most        float64 // beyond the row that they are set against
+	}{
+		{"no-retry", "^retryafter", 0},
+		{"503-200", "^retryafter$", 6},
+		{"503-wait-200", "^retryafter", 6},
+		{"put", "^retryafter", 0},
+		{"parse-seconds", "retryafter$", 0},
+		{"parse-dates", "retryafter$", 0},
+		{"parse-other", "(0200`, retryafter|FromHeader)$", 0},
+		{"bucket", "Bucket", 0},
+	} {
+		rows := regexp.MustCompile(test.rows)
+		found := false
+		for _, tab := range tables() {
+			if tab.name != test.table {
+				continue
+			}
+			var base float64
+			for _, r := range tab.rows {
+				switch ours := rows.MatchString(r.name); {
+				case r.base:
+					base = allocations(t, r)
+				case ours:
+					found = true
+					if got := allocations(t, r); got-base > test.most {
+						t.Errorf("%s/%s: %v allocations, %v beyond the row that it is set against; want at most %v beyond",
+							tab.name, r.name, got, got-base, test.most)
+					}
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no row %v", test.table, rows)
+		}
+	}
+}
+
+func allocations(t *testing.T, r row) float64 {
+	t.Helper()
+	w := r.start()
+	defer w.close()
+	return testing.AllocsPerRun(100, func() {
+		if err := w.do(1); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestReport(t *testing.T) {
+	var out strings.Builder
+	if err := report(&out, 2, time.Microsecond, "^parse-seconds/.* 120 .*retryafter"); err != nil {
+		t.Fatal(err)
+	}
+	got := out.String()
+	for _, want := range []string{"GOMAXPROCS=", "## parse-seconds\n", "\n| ` 120 `, strconv.Atoi | 1 |", "\n| ` 120 `, retryafter | "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the report lacks %q:\n%s", want, got)
+		}
+	}
+	for what, most := range map[string]int{"\n## ": 1, "\n| `": 2} {
+		if n := strings.Count(got, what); n != most {
+			t.Errorf("the report has %q %d times, want %d:\n%s", what, n, most, got)
+		}
+	}
+	for _, bad := range []string{"(", "x("} {
+		if err := report(&out, 1, time.Second, bad); err == nil {
+			t.Errorf("-run %q is accepted", bad)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, test := range []struct {
+		v    []float64
+		want float64
+	}{
+		{[]float64{3}, 3},
+		{[]float64{9, 1, 5}, 5},
+		{[]float64{4, 1, 9, 2}, 3},
+	} {
+		if got := median(test.v); got != test.want {
+			t.Errorf("median(%v) = %v, want %v", test.v, got, test.want)
+		}
+	}
+}

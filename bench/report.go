@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// printMachine says what the figures were taken on, and of what.
+func printMachine(w io.Writer, passes int, pass time.Duration) {
+	fmt.Fprintf(w, "%s, %s/%s, GOMAXPROCS=%d, %s; median of %d passes of %v a row.\n\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), cpu(), passes, pass)
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	var versions []string
+	for _, m := range info.Deps {
+		version := m.Version
+		if m.Replace != nil || version == "" {
+			version = "as checked out"
+		}
+		versions = append(versions, "`"+m.Path+"` "+version)
+	}
+	fmt.Fprintf(w, "Modules: %s.\n\nA ratio, and what is beyond, is to the nearest row above that shows 1, pass by pass; both are medians, and so is the time.\n",
+		strings.Join(versions, ", "))
+}
+
+// cpu is the processor's name, where the system tells it.
+func cpu() string {
+	if f, err := os.Open("/proc/cpuinfo"); err == nil {
+		defer f.Close()
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if key, value, _ := strings.Cut(s.Text(), ":"); strings.TrimSpace(key) == "model name" {
+				return strings.TrimSpace(value)
+			}
+		}
+	}
+	return "unknown CPU"
+}
+
+func printTable(w io.Writer, t table, results []result) {
+	fmt.Fprintf(w, "\n## %s\n\n%s", t.name, t.about)
+	if t.aim != "" {
+		fmt.Fprintf(w, " Aim: %s.", t.aim)
+	}
+	if t.procs > 0 {
+		fmt.Fprintf(w, " GOMAXPROCS=%d.", t.procs)
+	}
+	u := t.unit
+	fmt.Fprintf(w, "\n\n| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
+	base := results[0]
+	for _, r := range results {
+		ratio, beyond := "1", ""
+		if r.base {
+			base = r
+		} else {
+			ratio = fmt.Sprintf("%.2f", r.against(base, func(a, b float64) float64 { return a / b }))
+			beyond = u.format(r.against(base, func(a, b float64) float64 { return a - b }))
+		}
+		times := r.values(byTime)
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s..%s | %.0f | %s |\n",
+			r.name, ratio, beyond, u.format(median(times)), u.format(slices.Min(times)), u.format(slices.Max(times)),
+			median(r.values(byBytes)), count(median(r.values(byAllocs))))
+	}
+}
+
+func (u unit) format(ns float64) string {
+	s := fmt.Sprintf("%.*f", u.digits, ns/u.ns)
+	if strings.Trim(s, "-0.") == "" {
+		return "0"
+	}
+	return s
+}
+
+// count is a number of allocations. What the runtime itself allocates now and
+// then adds a small fraction to it.
+func count(x float64) string {
+	if whole := float64(int(x + 0.5)); x-whole < 0.05 && whole-x < 0.05 {
+		return fmt.Sprintf("%.0f", whole)
+	}
+	return fmt.Sprintf("%.1f", x)
+}

@@ -102,6 +102,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		c.first = time.Now()
 	}
+	if outer, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok && outer.number > 1 {
+		// A context that another call's attempt has left, or is in.
+		c.latest = &attemptContext{Context: req.Context(), number: 1}
+		req = req.WithContext(c.latest)
+		c.latest.req = req
+	}
 	return c.follow(c.send(req))
 }
 
@@ -191,7 +197,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
 		}
-		release(resp)
+		release(resp, c.req)
 		if err := c.resume(&a, d); err != nil {
 			closeBody(next)
 			return nil, err
@@ -328,6 +334,11 @@ func (c *call) admit() error {
 	if d > 0 && c.traced() {
 		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
 	}
+	if c.req.Cancel != nil && !(known && d == 0) {
+		var cancel context.CancelFunc
+		ctx, cancel = cancelWith(ctx, c.req.Cancel)
+		defer cancel()
+	}
 	err := c.limiter.WaitN(ctx, c.opts.cost)
 	c.report.Limited = add(c.report.Limited, time.Since(begin))
 	if gone := canceled(c.req); gone != nil {
@@ -340,6 +351,19 @@ func (c *call) admit() error {
 		return nil
 	}
 	return c.recheck()
+}
+
+// cancelWith is context.WithCancel that ends with ch too.
+func cancelWith(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ch:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // latestStart is when the Limiter must have admitted the next attempt, where
@@ -538,7 +562,7 @@ func closeBody(req *http.Request) {
 // release lets go of a response. It reads some of the body first, so that the
 // connection can be used again, but no longer than drainTime even where the
 // body stalls.
-func release(resp *http.Response) {
+func release(resp *http.Response, req *http.Request) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
@@ -552,6 +576,8 @@ func release(resp *http.Response) {
 		select {
 		case <-drained:
 		case <-timer.C:
+		case <-req.Context().Done():
+		case <-req.Cancel:
 		}
 		timer.Stop()
 	}
@@ -563,7 +589,8 @@ func release(resp *http.Response) {
 func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(d, func() { cancel(ErrAttemptTimeout) })
-	resp, err := one(base.RoundTrip(req.WithContext(ctx)))
+	sent := req.WithContext(ctx)
+	resp, err := one(base.RoundTrip(sent))
 	if late := !timer.Stop(); late && req.Context().Err() == nil {
 		// The header may have come just then, but its body is cut already.
 		if resp != nil && resp.Body != nil {
@@ -575,6 +602,9 @@ func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request)
 	if err != nil {
 		cancel(nil)
 		return nil, err
+	}
+	if resp.Request == sent {
+		resp.Request = req // whose context does not end with the body
 	}
 	if resp.Body == nil || resp.Body == http.NoBody {
 		cancel(nil)
@@ -613,4 +643,12 @@ func (b timedBody) Close() error {
 type timedReadWriter struct {
 	timedBody
 	io.Writer
+}
+
+// CloseWrite half-closes the connection, as net/http's own body does.
+func (b timedReadWriter) CloseWrite() error {
+	if w, ok := b.Writer.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }

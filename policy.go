@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -353,8 +354,8 @@ func transient(err error) bool {
 			return true
 		}
 	}
-	// Systems whose numbers package syscall does not name.
-	if _, ok := errors.AsType[*os.SyscallError](err); ok && !errors.Is(err, fs.ErrPermission) {
+	// Package syscall does not name all of Windows' numbers.
+	if _, ok := errors.AsType[*os.SyscallError](err); ok && runtime.GOOS == "windows" && !errors.Is(err, fs.ErrPermission) {
 		return true
 	}
 	var timeout interface{ Timeout() bool }

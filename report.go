@@ -189,9 +189,25 @@ func redact(err error) string {
 	if err == nil {
 		return "no cause"
 	}
-	text := err.Error()
-	for u := (*url.Error)(nil); errors.As(err, &u); err = u.Err {
-		text = strings.ReplaceAll(text, u.URL, redactURL(u.URL))
+	return redactIn(err, err.Error())
+}
+
+// redactIn redacts in text the URLs of every *url.Error in err's tree.
+func redactIn(err error, text string) string {
+	if u, ok := err.(*url.Error); ok {
+		safe := redactURL(u.URL)
+		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(safe)) // as url.Error writes it
+		text = strings.ReplaceAll(text, u.URL, safe)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = redactIn(inner, text)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			text = redactIn(inner, text)
+		}
 	}
 	return text
 }

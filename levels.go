@@ -96,14 +96,16 @@ func (t *levels) take(h hash) level {
 	return l
 }
 
-// drop accounts for a level that is not remembered any more.
+// drop accounts for a level that is not remembered any more. The instants that
+// callers bring may be out of order; what counts is the latest.
 func (t *levels) drop(l level, now int64) {
-	debt := t.debt(l, now)
-	if debt == 0 {
+	now = max(now, l.last, t.unseen.last)
+	l = t.meter.fill(l, now)
+	if l.debt == 0 {
 		return
 	}
 	t.evicted++
-	if debt > t.debt(t.unseen, now) {
+	if l.debt > t.debt(t.unseen, now) {
 		t.unseen = l
 	}
 }

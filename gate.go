@@ -114,6 +114,13 @@ func (g *Gate) Release(key Key) {
 	g.mu.Unlock()
 }
 
+// Len is how many holds this Gate keeps, ended ones included.
+func (g *Gate) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.holds)
+}
+
 func (g *Gate) report(err error) {
 	if err != nil && g.Failed != nil {
 		g.Failed(err)

@@ -111,6 +111,12 @@ func (k *Keyed) For(key Key) KeyedBucket { return KeyedBucket{k, hashOf(key)} }
 // ForRequest returns the bucket that req is charged to, a [KeyedBucket].
 func (k *Keyed) ForRequest(req *http.Request) Limiter { return k.For(keyOf(req, k.Key)) }
 
+// AllowN is for the bucket of those without a key.
+func (k *Keyed) AllowN(t time.Time, n int) bool { return k.For("").AllowN(t, n) }
+
+// DelayN is for the bucket of those without a key.
+func (k *Keyed) DelayN(t time.Time, n int) (time.Duration, error) { return k.For("").DelayN(t, n) }
+
 // WaitN is KeyedBucket.WaitN for the key of ctx, or for the bucket of those
 // without a key.
 func (k *Keyed) WaitN(ctx context.Context, n int) error {

@@ -40,7 +40,16 @@ type Transport struct {
 	// Limiter is asked before every attempt, the first included, after any
 	// other wait. Where it has a method DelayN as Bucket does, the time that it
 	// will need counts before a wait begins. nil admits every attempt.
+	// One that keeps a budget a key, as Keyed, is a RequestLimiter.
 	Limiter Limiter
+
+	// Gate is the cool-down that calls share: what one is told holds all of its
+	// key. Every attempt passes it, before the Limiter. nil means that each call
+	// minds its own.
+	Gate *Gate
+
+	// Budget bounds what retries add to an outage. nil sets no bound.
+	Budget *RetryBudget
 
 	// Trace tells what happens, as it happens. nil tells nothing.
 	Trace *Trace
@@ -110,6 +119,8 @@ type call struct {
 	first   time.Time // when the first attempt was sent; zero where nobody asks
 	backoff backoff.BackOff
 	latest  *attemptContext // of the newest attempt after the first
+	limiter Limiter
+	gateKey Key
 	report  Report
 }
 
@@ -117,7 +128,7 @@ type call struct {
 // so that nobody would see a clock that is read for it.
 func (c *call) plain() bool {
 	t := c.t
-	return t.Limiter == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
+	return t.Limiter == nil && t.Gate == nil && t.Budget == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
 		t.AttemptTimeout == 0 && t.Reserve >= 0 && !c.opts.isBad && c.req.Response == nil
 }
 
@@ -126,21 +137,14 @@ func (c *call) begin() error {
 	if err := c.misconfigured(); err != nil {
 		return c.fail(Misconfigured, err)
 	}
-	if prev := c.req.Response; prev != nil && prev.StatusCode/100 == 3 {
-		a := c.now()
-		a.StatusCode, a.Header = prev.StatusCode, prev.Header
-		d := c.t.redirect(&a, &Call{Deadline: c.deadline(), Limiter: c.limiterDelay})
-		if d.HintErr == nil {
-			c.report.Decision = d
-			if !d.Retry {
-				return c.fail(d.Reason, refusals[d.Reason])
-			}
-			if err := c.wait(&a, &d); err != nil {
-				return err
-			}
-		}
+	c.limiter = c.t.Limiter
+	if l, ok := c.limiter.(RequestLimiter); ok {
+		c.limiter = l.ForRequest(c.req)
 	}
-	return c.admit()
+	if c.t.Gate != nil {
+		c.gateKey = keyOf(c.req, c.t.Gate.Key)
+	}
+	return c.pass(c.req.Response)
 }
 
 func (c *call) misconfigured() error {
@@ -151,6 +155,8 @@ func (c *call) misconfigured() error {
 		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be negative"}
 	case t.Reserve < 0:
 		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must not be negative"}
+	case t.Budget != nil:
+		return t.Budget.open()
 	}
 	return nil
 }
@@ -170,12 +176,16 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.traced() {
 			c.attemptDone(a)
 		}
-		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts}
-		if c.t.Limiter != nil {
+		c.hold(&a)
+		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.held(a.Received)}
+		if c.limiter != nil {
 			bounds.Limiter = c.limiterDelay
 		}
 		if c.t.Policy.Backoff != nil {
 			bounds.Backoff = c.nextBackoff
+		}
+		if c.t.Budget != nil {
+			bounds.Withdraw = c.withdraw
 		}
 		d := &c.report.Decision
 		c.t.Policy.decide(d, &a, &bounds)
@@ -207,8 +217,71 @@ func (c *call) resume(a *Attempt, d *Decision) error {
 	if err := c.wait(a, d); err != nil {
 		return err
 	}
-	return c.admit()
+	return c.pass(nil)
 }
+
+// pass makes the waits that an attempt has to make whatever came before it: for
+// what a Gate was told, for the 3xx that led to it, and for its token. Another
+// call may be told something while this one waits for its token.
+func (c *call) pass(redirect *http.Response) error {
+	limiter := c.limiterDelay
+	if c.limiter == nil {
+		limiter = nil
+	}
+	if err := c.waitTurn(redirect, limiter); err != nil || limiter == nil {
+		return err
+	}
+	if err := c.admit(); err != nil {
+		return err
+	}
+	return c.waitTurn(nil, nil)
+}
+
+func (c *call) waitTurn(redirect *http.Response, limiter func(time.Time) time.Duration) error {
+	for c.t.Gate != nil || redirect != nil {
+		a := c.now()
+		if redirect != nil {
+			a.StatusCode, a.Header = redirect.StatusCode, redirect.Header
+		}
+		d := c.t.Policy.enter(&a, &Call{Deadline: c.deadline(), Held: c.held(a.Received), Limiter: limiter})
+		if d.Server == 0 {
+			return nil
+		}
+		c.report.Decision = d
+		if !d.Retry {
+			return c.fail(d.Reason, refusals[d.Reason])
+		}
+		if err := c.wait(&a, &d); err != nil {
+			return err
+		}
+		redirect = nil
+	}
+	return nil
+}
+
+// hold tells the Gate what a's response asks for.
+func (c *call) hold(a *Attempt) {
+	if c.t.Gate == nil || a.StatusCode != http.StatusTooManyRequests && a.StatusCode != http.StatusServiceUnavailable {
+		return
+	}
+	if hint, err := FromHeader(a.Header, a.Received); err == nil && hint.Delay > 0 {
+		c.t.Gate.Hold(c.req.Context(), c.gateKey, a.Received.Add(hint.Delay))
+	}
+}
+
+// held is how long the Gate holds the call, counted from an instant before now.
+func (c *call) held(from time.Time) time.Duration {
+	if c.t.Gate == nil {
+		return 0
+	}
+	left := c.t.Gate.Held(c.req.Context(), c.gateKey)
+	if left == 0 {
+		return 0
+	}
+	return add(left, time.Since(from))
+}
+
+func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
 
 // wait announces d's wait and makes it. What it returns ends the call.
 func (c *call) wait(a *Attempt, d *Decision) error {
@@ -250,10 +323,6 @@ func (c *call) now() Attempt {
 
 // admit asks the Limiter for the next attempt. What it returns ends the call.
 func (c *call) admit() error {
-	limiter := c.t.Limiter
-	if limiter == nil {
-		return nil
-	}
 	ctx, begin := c.req.Context(), time.Now()
 	d, known := c.limiterNeeds(begin)
 	atOnce := known && d == 0 && c.report.Attempts == 0 // then there is no wait for Reserve to follow
@@ -270,7 +339,7 @@ func (c *call) admit() error {
 		ctx, cancel = cancelWith(ctx, c.req.Cancel)
 		defer cancel()
 	}
-	err := limiter.WaitN(ctx, c.opts.cost)
+	err := c.limiter.WaitN(ctx, c.opts.cost)
 	c.report.Limited = add(c.report.Limited, time.Since(begin))
 	if gone := canceled(c.req); gone != nil {
 		return c.fail(Canceled, gone)
@@ -311,7 +380,7 @@ func (c *call) latestStart() (time.Time, bool) {
 
 // limiterNeeds is how long the Limiter needs from now on, where it can tell.
 func (c *call) limiterNeeds(now time.Time) (d time.Duration, known bool) {
-	if l, ok := c.t.Limiter.(interface {
+	if l, ok := c.limiter.(interface {
 		DelayN(time.Time, int) (time.Duration, error)
 	}); ok {
 		d, err := l.DelayN(now, c.opts.cost)
@@ -372,6 +441,14 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	if why == Final {
 		c.report.Decision = Decision{Reason: Final}
 	}
+	if b := c.t.Budget; b != nil {
+		switch key := keyOf(c.req, b.Key); {
+		case why == Final && resp != nil && c.report.Attempts == 1:
+			b.Deposit(key)
+		case why == Final && resp != nil, why == GetBodyFailed:
+			b.Refund(key)
+		}
+	}
 	c.report.Stop = why
 	c.done()
 	switch {
@@ -391,6 +468,9 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 
 // fail ends the call without a response.
 func (c *call) fail(why Reason, err error) error {
+	if b := c.t.Budget; b != nil && c.report.Attempts > 0 {
+		b.Refund(keyOf(c.req, b.Key)) // the attempt that was paid for is not made
+	}
 	c.report.Stop = why
 	c.report.Err = err
 	c.done()

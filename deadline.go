@@ -13,7 +13,8 @@ type options struct {
 	maxAttempts int // the smallest WithMaxAttempts; 0: none
 	badAttempts int // an n of WithMaxAttempts that is not positive
 	isBad       bool
-	cost        int // tokens an attempt costs
+	cost        int  // tokens an attempt costs
+	key         *Key // whose budget it spends; nil: that of its request
 	traces      *traces
 }
 

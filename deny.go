@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -43,14 +44,19 @@ func (e *LimitError) Timeout() bool { return errors.Is(e.Err, context.DeadlineEx
 //	DelayN(t time.Time, n int) (time.Duration, error)
 //
 // the returned Limiter has it too, its errors are passed on, and the
-// LimitError tells the delay.
+// LimitError tells the delay. Where l is a [RequestLimiter], as [Keyed] is, so is
+// the returned Limiter, for what l has for a request in the place of l.
 func Deny(l interface {
 	AllowN(t time.Time, n int) bool
 }) Limiter {
+	var denying Limiter = deny{l}
 	if l, ok := l.(delayer); ok {
-		return denyDelay{l}
+		denying = denyDelay{l}
 	}
-	return deny{l}
+	if l, ok := l.(RequestLimiter); ok {
+		return denyRequest{denying, l}
+	}
+	return denying
 }
 
 type allower interface {
@@ -92,4 +98,17 @@ func (d denyDelay) WaitN(ctx context.Context, n int) error {
 		return &LimitError{Delay: delay}
 	}
 	return nil
+}
+
+type denyRequest struct {
+	Limiter
+	of RequestLimiter
+}
+
+func (d denyRequest) ForRequest(req *http.Request) Limiter {
+	l := d.of.ForRequest(req)
+	if l, ok := l.(allower); ok {
+		return Deny(l)
+	}
+	return l
 }

@@ -82,6 +82,9 @@ type Call struct {
 	Deadline    time.Time // the caller's; the zero Time: none
 	MaxAttempts int       // a cap that lowers Policy.MaxAttempts; 0 or less: none
 
+	// Held is how long from Attempt.Received on a Gate holds the request's key.
+	Held time.Duration
+
 	// Limiter is asked, at most once, how long from Attempt.Received a limiter
 	// will need to admit the next attempt. nil means no limiter.
 	Limiter func(received time.Time) time.Duration
@@ -89,13 +92,18 @@ type Call struct {
 	// Backoff is asked, at most once, for the local backoff. nil means a fresh
 	// backoff of the Policy, advanced Attempt.Number times.
 	Backoff func() time.Duration
+
+	// Withdraw takes the next attempt from a retry budget and reports whether
+	// it could. It is asked last, when nothing else stands against the attempt.
+	// nil means no budget.
+	Withdraw func() bool
 }
 
 // A Decision is what follows an attempt, with the parts it was made of.
 type Decision struct {
 	Retry  bool
 	Wait   time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
-	Server time.Duration // the server's delay; 0 where it gave none
+	Server time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
 	Local  time.Duration // the local backoff; 0 where it stopped
 	Jitter time.Duration
 	Hint   Hint
@@ -105,7 +113,7 @@ type Decision struct {
 	Reason  Reason // why not, where Retry is false
 }
 
-// Decide says what follows attempt a of call c, by rules 4 to 10 of the
+// Decide says what follows attempt a of call c, by rules 4 to 11 of the
 // package documentation. It has no clock, does not sleep, and touches no body;
 // beyond what Policy's own functions do, equal arguments give equal decisions.
 // Transport and everything else that repeats requests decide by it alone.
@@ -131,7 +139,7 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 	}
 	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
 	local := p.backoff(a, c, d.HintErr == nil)
-	p.wait(d, local)
+	p.wait(d, c.Held, local)
 	switch {
 	case gone:
 		d.Reason = Canceled
@@ -146,15 +154,21 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 	default:
 		d.Reason = p.misfit(d, a, c)
 	}
+	if d.Reason == 0 && c.Withdraw != nil && !c.Withdraw() {
+		d.Reason = BudgetSpent
+	}
 	d.Retry = d.Reason == 0
 }
 
-// redirect decides the wait before the hop that req is, by rules 8 to 10: the
-// 3xx that led to it may have asked for one (RFC 9110, section 10.2.3).
-func (p *Policy) redirect(a *Attempt, c *Call) Decision {
-	var d Decision
-	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
-	p.wait(&d, 0)
+// enter decides the wait before a first attempt, by rules 8 to 10: for what a
+// Gate was told, and for the 3xx that led to the hop that the attempt is (RFC
+// 9110, section 10.2.3).
+func (p *Policy) enter(a *Attempt, c *Call) Decision {
+	d := Decision{HintErr: ErrNoHint}
+	if a.StatusCode/100 == 3 {
+		d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
+	}
+	p.wait(&d, c.Held, 0)
 	d.Reason = p.misfit(&d, a, c)
 	d.Retry = d.Reason == 0
 	return d
@@ -208,8 +222,8 @@ func defaultBackoff(a *Attempt, hinted bool) time.Duration {
 
 // wait puts a wait together: jitter comes after max, and nothing comes after
 // jitter.
-func (p *Policy) wait(d *Decision, local time.Duration) {
-	d.Server, d.Local = d.Hint.Delay, max(local, 0)
+func (p *Policy) wait(d *Decision, held, local time.Duration) {
+	d.Server, d.Local = max(d.Hint.Delay, held), max(local, 0)
 	floor := max(d.Server, d.Local)
 	jitter := p.Jitter
 	if jitter == nil {

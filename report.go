@@ -37,6 +37,8 @@ const (
 	DeadlineTooNear
 	// ElapsedTooLong: they do not end within Policy.MaxElapsed.
 	ElapsedTooLong
+	// BudgetSpent: the RetryBudget has no retry left.
+	BudgetSpent
 	// GetBodyFailed: no body could be had for the next attempt.
 	GetBodyFailed
 	// Canceled: the caller's context is done, or Request.Cancel closed.
@@ -50,7 +52,7 @@ const (
 var reasonNames = [...]string{
 	"none", "Final", "MethodNotIdempotent", "BodyNotReplayable", "AttemptsUsed",
 	"BackoffStopped", "WaitTooLong", "DeadlineTooNear", "ElapsedTooLong",
-	"GetBodyFailed", "Canceled", "Limited", "Misconfigured",
+	"BudgetSpent", "GetBodyFailed", "Canceled", "Limited", "Misconfigured",
 }
 
 func (r Reason) String() string {

@@ -1,0 +1,128 @@
+package retryafter
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A Gate shares among concurrent calls what one of them was told. A 429 or 503
+// with a readable delay holds every call of the same key until the delay has
+// passed, whether or not the call that was told so is repeated; each held call
+// adds its own jitter, so that they don't leave together. A call that can't
+// wait that long is refused at once. Calls that are on the wire are left alone,
+// and so are other keys.
+//
+// A hold only moves forward. It ends by the time passing, or by Release: a
+// server that names an absurd delay closes its Gate for as long. The zero Gate
+// works. It may be used from many goroutines at once, and by several
+// Transports; it must not be copied or changed after the first use.
+type Gate struct {
+	// Key is the key of a request whose context has none (see WithKey). nil
+	// means ByHost.
+	Key func(*http.Request) Key
+
+	// MaxKeys is how many holds are kept before ended ones are swept out. A
+	// hold that lasts is kept beyond it. 0 means 65536.
+	MaxKeys int
+
+	// Shared is a memory that other machines have too. What it knows counts in
+	// addition to what this Gate knows, and it is told what this Gate is told.
+	// nil means none.
+	Shared Holds
+
+	// Failed is called with each error of Shared; the Gate goes on with what it
+	// knows by itself. nil ignores them.
+	Failed func(error)
+
+	mu    sync.Mutex
+	holds map[Key]time.Time
+	sweep int // how many holds there may be before the next sweep
+}
+
+// Holds is the memory of Gates on several machines. Times are given as
+// durations from now, so that their clocks need not agree.
+type Holds interface {
+	// Hold holds key for d from now on, unless it is held for longer already.
+	Hold(ctx context.Context, key Key, d time.Duration) error
+
+	// Held tells how long key is held from now on; 0 where it isn't.
+	Held(ctx context.Context, key Key) (time.Duration, error)
+}
+
+// Hold holds key until an instant, unless it is held for longer already.
+func (g *Gate) Hold(ctx context.Context, key Key, until time.Time) {
+	now := time.Now()
+	left := until.Sub(now)
+	if left <= 0 {
+		return
+	}
+	g.mu.Lock()
+	if until.After(g.holds[key]) {
+		g.keep(key, until, now)
+	}
+	g.mu.Unlock()
+	if g.Shared != nil {
+		g.report(g.Shared.Hold(ctx, key, left))
+	}
+}
+
+func (g *Gate) keep(key Key, until, now time.Time) {
+	most := g.MaxKeys
+	if most <= 0 {
+		most = defaultMaxKeys
+	}
+	if len(g.holds) >= max(most, g.sweep) {
+		for k, t := range g.holds {
+			if !t.After(now) {
+				delete(g.holds, k)
+			}
+		}
+		// As many again may come before it is worth another look.
+		g.sweep = 2 * len(g.holds)
+	}
+	if g.holds == nil {
+		g.holds = make(map[Key]time.Time)
+	}
+	g.holds[key] = until
+}
+
+// Held tells how long key is held from now on; 0 where it isn't.
+func (g *Gate) Held(ctx context.Context, key Key) time.Duration {
+	g.mu.Lock()
+	until, ok := g.holds[key]
+	g.mu.Unlock()
+	var left time.Duration
+	if ok {
+		left = max(time.Until(until), 0)
+	}
+	if g.Shared != nil {
+		shared, err := g.Shared.Held(ctx, key)
+		g.report(err)
+		if err == nil {
+			left = max(left, shared)
+		}
+	}
+	return left
+}
+
+// Release ends the hold of key in this Gate, not in Shared.
+func (g *Gate) Release(key Key) {
+	g.mu.Lock()
+	delete(g.holds, key)
+	g.mu.Unlock()
+}
+
+// Len is how many holds this Gate keeps, ended ones included.
+func (g *Gate) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.holds)
+}
+
+func (g *Gate) report(err error) {
+	if err != nil && g.Failed != nil {
+		g.Failed(err)
+	}
+}

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter
 
 import (
@@ -8,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -72,6 +73,7 @@ func (attemptTimeout) Timeout() bool { return true }
 const (
 	drainBytes = 64 << 10
 	drainTime  = 50 * time.Millisecond
+	drainLeast = 10 * time.Millisecond // where there is less to wait
 )
 
 func (t *Transport) base() http.RoundTripper {
@@ -129,7 +131,7 @@ type call struct {
 func (c *call) plain() bool {
 	t := c.t
 	return t.Limiter == nil && t.Gate == nil && t.Budget == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
-		t.AttemptTimeout == 0 && t.Reserve >= 0 && !c.opts.isBad && c.req.Response == nil
+		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.req.Response == nil
 }
 
 // begin does what comes before the first attempt: rules 1 and 2.
@@ -149,8 +151,8 @@ func (c *call) begin() error {
 
 func (c *call) misconfigured() error {
 	switch t := c.t; {
-	case c.opts.isBad:
-		return &ConfigError{"WithMaxAttempts", strconv.Itoa(c.opts.badAttempts), "must be at least 1"}
+	case c.opts.bad != nil:
+		return c.opts.bad
 	case t.AttemptTimeout < 0:
 		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be negative"}
 	case t.Reserve < 0:
@@ -179,7 +181,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		c.hold(&a)
 		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.held(a.Received)}
 		if c.limiter != nil {
-			bounds.Limiter = c.limiterDelay
+			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
 		}
 		if c.t.Policy.Backoff != nil {
 			bounds.Backoff = c.nextBackoff
@@ -197,8 +199,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
 		}
-		release(resp, c.req)
-		if err := c.resume(&a, d); err != nil {
+		if err := c.resume(&a, d, resp); err != nil {
 			closeBody(next)
 			return nil, err
 		}
@@ -212,9 +213,10 @@ func (c *call) settled(resp *http.Response) bool {
 	return resp != nil && c.t.Retry == nil && settles(resp.StatusCode) && !c.traced()
 }
 
-// resume makes the wait before an attempt that follows another.
-func (c *call) resume(a *Attempt, d *Decision) error {
-	if err := c.wait(a, d); err != nil {
+// resume makes the wait before an attempt that follows another, and lets go of
+// the other's response.
+func (c *call) resume(a *Attempt, d *Decision, resp *http.Response) error {
+	if err := c.wait(a, d, resp); err != nil {
 		return err
 	}
 	return c.pass(nil)
@@ -243,15 +245,16 @@ func (c *call) waitTurn(redirect *http.Response, limiter func(time.Time) time.Du
 		if redirect != nil {
 			a.StatusCode, a.Header = redirect.StatusCode, redirect.Header
 		}
-		d := c.t.Policy.enter(&a, &Call{Deadline: c.deadline(), Held: c.held(a.Received), Limiter: limiter})
-		if d.Server == 0 {
+		bounds := Call{Deadline: c.deadline(), Held: c.held(a.Received), Limiter: limiter, Denies: limiter != nil && c.denies()}
+		var d Decision
+		if !c.t.Policy.enter(&d, &a, &bounds) {
 			return nil
 		}
 		c.report.Decision = d
 		if !d.Retry {
 			return c.fail(d.Reason, refusals[d.Reason])
 		}
-		if err := c.wait(&a, &d); err != nil {
+		if err := c.wait(&a, &d, nil); err != nil {
 			return err
 		}
 		redirect = nil
@@ -283,8 +286,9 @@ func (c *call) held(from time.Time) time.Duration {
 
 func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
 
-// wait announces d's wait and makes it. What it returns ends the call.
-func (c *call) wait(a *Attempt, d *Decision) error {
+// wait announces d's wait, lets go of resp, if there is one, and makes the wait.
+// What it returns ends the call.
+func (c *call) wait(a *Attempt, d *Decision, resp *http.Response) error {
 	if c.traced() {
 		c.waiting(WaitInfo{
 			Request: c.req, Attempt: c.report.Attempts + 1,
@@ -292,6 +296,7 @@ func (c *call) wait(a *Attempt, d *Decision) error {
 			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
+	release(resp, c.req, d.Wait-time.Since(a.Received))
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
 		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
 		return c.fail(Canceled, err)
@@ -325,13 +330,13 @@ func (c *call) now() Attempt {
 func (c *call) admit() error {
 	ctx, begin := c.req.Context(), time.Now()
 	d, known := c.limiterNeeds(begin)
-	atOnce := known && d == 0 && c.report.Attempts == 0 // then there is no wait for Reserve to follow
-	if until, ok := c.latestStart(); ok && !atOnce {
+	afterWait := c.report.Attempts > 0 || known && d > 0 // so that Reserve counts
+	if until, ok := c.latestStart(); ok && afterWait {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	if d > 0 && c.traced() {
+	if d > 0 && c.traced() && !c.denies() && fits(ctx, begin, d) {
 		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
 	}
 	if c.req.Cancel != nil && !(known && d == 0) {
@@ -340,17 +345,36 @@ func (c *call) admit() error {
 		defer cancel()
 	}
 	err := c.limiter.WaitN(ctx, c.opts.cost)
-	c.report.Limited = add(c.report.Limited, time.Since(begin))
+	took := time.Since(begin)
+	c.report.Limited = add(c.report.Limited, took)
 	if gone := canceled(c.req); gone != nil {
 		return c.fail(Canceled, gone)
+	}
+	if _, bad := errors.AsType[*ConfigError](err); bad {
+		return c.fail(Misconfigured, err)
 	}
 	if err != nil {
 		return c.fail(Limited, err)
 	}
-	if atOnce {
+	if !afterWait && took < atOnce {
 		return nil
 	}
 	return c.recheck()
+}
+
+// atOnce is what a Limiter may take that does not wait.
+const atOnce = time.Millisecond
+
+// denies reports whether the Limiter refuses where others wait.
+func (c *call) denies() bool {
+	_, ok := c.limiter.(interface{ denies() })
+	return ok
+}
+
+// fits reports whether d from now on ends before ctx's deadline.
+func fits(ctx context.Context, now time.Time, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || d < deadline.Sub(now)
 }
 
 // cancelWith is context.WithCancel that ends with ch too.
@@ -482,6 +506,7 @@ var refusals = map[Reason]error{
 	WaitTooLong:     refused("the wait is longer than MaxWait"),
 	DeadlineTooNear: fmt.Errorf("the wait would not end before the deadline: %w", context.DeadlineExceeded),
 	ElapsedTooLong:  refused("the wait would not end within MaxElapsed"),
+	Limited:         refused("the limiter would have to wait, and refuses"),
 }
 
 // attemptContext is the context of an attempt after the first, and of a
@@ -560,28 +585,42 @@ func closeBody(req *http.Request) {
 }
 
 // release lets go of a response. It reads some of the body first, so that the
-// connection can be used again, but no longer than drainTime even where the
-// body stalls.
-func release(resp *http.Response, req *http.Request) {
+// connection can be used again, but no longer than drainTime or the wait that is
+// left (a little where none is), also where the body stalls.
+func release(resp *http.Response, req *http.Request, left time.Duration) {
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
-	if resp.ContentLength <= drainBytes {
-		drained := make(chan struct{})
-		go func() {
-			defer close(drained)
-			io.CopyN(io.Discard, resp.Body, drainBytes)
-		}()
-		timer := time.NewTimer(drainTime)
-		select {
-		case <-drained:
-		case <-timer.C:
-		case <-req.Context().Done():
-		case <-req.Cancel:
-		}
-		timer.Stop()
+	if resp.ContentLength > drainBytes {
+		resp.Body.Close()
+		return
 	}
-	resp.Body.Close()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		io.CopyN(io.Discard, resp.Body, drainBytes)
+	}()
+	timer := time.NewTimer(min(max(left, drainLeast), drainTime))
+	defer timer.Stop()
+	select {
+	case <-drained:
+		resp.Body.Close()
+		return
+	case <-timer.C:
+	case <-req.Context().Done():
+	case <-req.Cancel:
+	}
+	// It ends the reading, unless the body makes it wait for that.
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		resp.Body.Close()
+	}()
+	timer.Reset(drainLeast)
+	select {
+	case <-closed:
+	case <-timer.C:
+	}
 }
 
 // roundTripWithin sends req by way of base and fails with ErrAttemptTimeout

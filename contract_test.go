@@ -500,8 +500,8 @@ func TestWhatIsReadOfAReleasedBodyIsBounded(t *testing.T) {
 		"just within the bound":           {body: &netBody{Reader: io.LimitReader(netEndless{}, most)}, length: most, least: most, most: most},
 		"an endless one":                  {body: &netBody{Reader: netEndless{}}, length: -1, most: most},
 		"known to be too long":            {body: &netBody{Reader: netEndless{}}, length: 200 << 20, most: most},
-		"a stalled one":                   {body: netStalled("some"), length: 100, most: 4, takes: 50 * time.Millisecond},
-		"a stalled one of unknown length": {body: netStalled("some"), length: -1, most: 4, takes: 50 * time.Millisecond},
+		"a stalled one":                   {body: netStalled("some"), length: 100, most: 4, takes: 10 * time.Millisecond},
+		"a stalled one of unknown length": {body: netStalled("some"), length: -1, most: 4, takes: 10 * time.Millisecond},
 		"one that fails":                  {body: &netBody{Reader: io.MultiReader(strings.NewReader("some"), netBroken{})}, length: 100, least: 4, most: 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -83,6 +83,9 @@ func (d deny) WaitN(ctx context.Context, n int) error {
 	return nil
 }
 
+// denies tells a Transport that there is no wait to begin.
+func (denyDelay) denies() {}
+
 type denyDelay struct{ delayer }
 
 func (d denyDelay) WaitN(ctx context.Context, n int) error {

@@ -107,9 +107,9 @@ func TestOverConnectionsTheWaitCountsFromTheHeader(t *testing.T) {
 	}{
 		"C074 a body that comes slowly":           {"Retry-After: 5\r\nContent-Length: 30\r\n\r\n", 5 * time.Second, 5 * time.Second, false},
 		"a chunked body that comes slowly":        {"Retry-After: 5\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n", 5 * time.Second, 5 * time.Second, false},
-		"a stalled body without a wait":           {"Retry-After: 0\r\nContent-Length: 30\r\n\r\n", 0, 50 * time.Millisecond, false},
-		"a stalled chunked body without a wait":   {"Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n", 0, 50 * time.Millisecond, false},
-		"a body whose end is the connection's":    {"Connection: close\r\n\r\nsome", 0, 50 * time.Millisecond, false},
+		"a stalled body without a wait":           {"Retry-After: 0\r\nContent-Length: 30\r\n\r\n", 0, 10 * time.Millisecond, false},
+		"a stalled chunked body without a wait":   {"Transfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n", 0, 10 * time.Millisecond, false},
+		"a body whose end is the connection's":    {"Connection: close\r\n\r\nsome", 0, 10 * time.Millisecond, false},
 		"a body that is there":                    {"Content-Length: 4\r\n\r\nsome", 0, 0, true},
 		"no body":                                 {"Content-Length: 0\r\n\r\n", 0, 0, true},
 		"a body whose length says it is too long": {"Content-Length: 209715200\r\n\r\nsome", 0, 0, false},

@@ -25,7 +25,8 @@ type Policy struct {
 	MaxAttempts int
 
 	// MaxWait is the longest single wait, jitter aside. A longer one is not
-	// cut: the call ends. 0 means 2 minutes, a negative value sets no cap.
+	// cut: the call ends. 0 means 2 minutes, a negative value sets no cap. How
+	// long the Limiter may take is for the deadline to bound, and for Deny.
 	MaxWait time.Duration
 
 	// MaxElapsed is the longest that a call may take from its first send to
@@ -88,6 +89,9 @@ type Call struct {
 	// Limiter is asked, at most once, how long from Attempt.Received a limiter
 	// will need to admit the next attempt. nil means no limiter.
 	Limiter func(received time.Time) time.Duration
+
+	// Denies says that the limiter does not wait for that, but refuses.
+	Denies bool
 
 	// Backoff is asked, at most once, for the local backoff. nil means a fresh
 	// backoff of the Policy, advanced Attempt.Number times.
@@ -160,18 +164,21 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 	d.Retry = d.Reason == 0
 }
 
-// enter decides the wait before a first attempt, by rules 8 to 10: for what a
-// Gate was told, and for the 3xx that led to the hop that the attempt is (RFC
-// 9110, section 10.2.3).
-func (p *Policy) enter(a *Attempt, c *Call) Decision {
-	d := Decision{HintErr: ErrNoHint}
+// enter decides the wait before an attempt that follows no other, by rules 8 to
+// 10: for what a Gate was told, and for the 3xx that led to it (RFC 9110,
+// section 10.2.3). It reports whether there is anything to wait for.
+func (p *Policy) enter(d *Decision, a *Attempt, c *Call) bool {
+	*d = Decision{HintErr: ErrNoHint}
 	if a.StatusCode/100 == 3 {
 		d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
 	}
-	p.wait(&d, c.Held, 0)
-	d.Reason = p.misfit(&d, a, c)
+	if d.HintErr != nil && c.Held == 0 {
+		return false
+	}
+	p.wait(d, c.Held, 0)
+	d.Reason = p.misfit(d, a, c)
 	d.Retry = d.Reason == 0
-	return d
+	return true
 }
 
 func (p *Policy) worthwhile(a *Attempt) bool {
@@ -246,6 +253,9 @@ func (p *Policy) misfit(d *Decision, a *Attempt, c *Call) Reason {
 	need := d.Wait
 	if c.Limiter != nil {
 		need = max(need, c.Limiter(a.Received))
+	}
+	if c.Denies && need > d.Wait {
+		return Limited
 	}
 	return p.overrun(add(need, max(p.Reserve, 0)), a, c.Deadline)
 }

@@ -60,7 +60,7 @@ func TestACallThatIsRefusedBeforeItsFirstAttemptClosesTheBody(t *testing.T) {
 	}{
 		"limited":           {t: retryafter.Transport{Limiter: retryafter.Deny(empty)}, stop: retryafter.Limited},
 		"no such capacity":  {t: retryafter.Transport{Limiter: empty}, ctx: cost(2), stop: retryafter.Limited},
-		"negative cost":     {t: retryafter.Transport{Limiter: empty}, ctx: cost(-1), stop: retryafter.Limited},
+		"negative cost":     {t: retryafter.Transport{Limiter: empty}, ctx: cost(-1), stop: retryafter.Misconfigured},
 		"no attempts":       {ctx: attempts(0), stop: retryafter.Misconfigured},
 		"negative reserve":  {t: retryafter.Transport{Policy: retryafter.Policy{Reserve: -1}}, stop: retryafter.Misconfigured},
 		"negative timeout":  {t: retryafter.Transport{AttemptTimeout: -1}, stop: retryafter.Misconfigured},

@@ -51,11 +51,13 @@
 //     to need, where that is longer than the wait.
 //  11. The RetryBudget must have a retry left.
 //  12. GetBody must give the next attempt's body.
-//  13. Only now the response is let go: up to 64 KiB of its body are read, for
-//     50 ms at most, so that the connection can serve again, and it is closed.
-//     The wait counts from when the response's header arrived.
-//  14. The wait is announced (Trace.Waiting) and made; a cancellation ends it
-//     at once. Then context and deadline are looked at again.
+//  13. The wait is announced (Trace.Waiting), and only now the response is let
+//     go: up to 64 KiB of its body are read, for 50 ms at most and within the
+//     wait (or 10 ms), so that the connection can serve again, and it is
+//     closed.
+//  14. The wait is made. It counts from when the response's header arrived, and
+//     a cancellation ends it at once. Then context and deadline are looked at
+//     again.
 //
 // A call that stops with a response in hand returns it with a nil error;
 // ReportOf tells why. A call that stops without returns an *Error around its

@@ -31,7 +31,7 @@ func TestNoTwoListsOfPartsMakeOneKey(t *testing.T) {
 		}
 	}
 	try(nil)
-	if NewKey("a", "b") != NewKey("a", "b") {
+	if again := []string{"a", "b"}; NewKey("a", "b") != NewKey(again...) {
 		t.Error("equal lists make different keys")
 	}
 }

@@ -714,7 +714,7 @@ func TestLoopbackDefaultRetryByError(t *testing.T) {
 			return tr, "https://host.invalid/"
 		}, want: false, text: "Who are you"},
 		"too many redirects": {base: func(t *testing.T) (http.RoundTripper, string) {
-			s := netServe(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 302) })
+			s := netServe(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) })
 			c := &http.Client{Transport: s.base}
 			return netFunc(func(r *http.Request) (*http.Response, error) {
 				resp, err := c.Do(&http.Request{Method: r.Method, URL: r.URL})

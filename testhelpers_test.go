@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter_test
 
 import (

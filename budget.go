@@ -57,7 +57,7 @@ func (b *RetryBudget) open() error {
 		}{
 			{"Retries", &retries, 100, 1 << 30},
 			{"SuccessesPerRetry", &successes, 10, 1 << 30},
-			{"MaxKeys", &most, defaultMaxKeys, 1 << 31},
+			{"MaxKeys", &most, defaultMaxKeys, 1 << 30},
 		} {
 			switch v := *setting.value; {
 			case v < 0:

@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -55,26 +52,6 @@ type Transport struct {
 	// Trace tells what happens, as it happens. nil tells nothing.
 	Trace *Trace
 }
-
-// ErrAttemptTimeout is what an attempt failed with that Transport's
-// AttemptTimeout ended. It is a timeout, but not a context.DeadlineExceeded:
-// that is the caller's.
-var ErrAttemptTimeout error = attemptTimeout{}
-
-type attemptTimeout struct{}
-
-func (attemptTimeout) Error() string {
-	return "retryafter: no response header within AttemptTimeout"
-}
-func (attemptTimeout) Timeout() bool { return true }
-
-// What may be read of a response that is let go, so that its connection can
-// serve the next attempt, and for how long.
-const (
-	drainBytes = 64 << 10
-	drainTime  = 50 * time.Millisecond
-	drainLeast = 10 * time.Millisecond // where there is less to wait
-)
 
 func (t *Transport) base() http.RoundTripper {
 	if t.Base != nil {
@@ -296,7 +273,7 @@ func (c *call) wait(a *Attempt, d *Decision, resp *http.Response) error {
 			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
-	release(resp, c.req, d.Wait-time.Since(a.Received))
+	release(resp, c.req, a.Received, d.Wait)
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
 		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
 		return c.fail(Canceled, err)
@@ -509,44 +486,6 @@ var refusals = map[Reason]error{
 	Limited:         refused("the limiter would have to wait, and refuses"),
 }
 
-// attemptContext is the context of an attempt after the first, and of a
-// response that has a Report to tell.
-type attemptContext struct {
-	context.Context
-	number int
-	req    *http.Request // whose context it is
-	report Report
-	sent   http.Request // req and its URL, to save allocations
-	url    url.URL
-}
-
-// clone is req.Clone(a), with fewer allocations where no form was parsed. It
-// shares what can't be written to, as URL.User.
-func (a *attemptContext) clone(req *http.Request) *http.Request {
-	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
-		return req.Clone(a)
-	}
-	a.sent = *req.WithContext(a)
-	r := &a.sent
-	if req.URL != nil {
-		a.url = *req.URL
-		r.URL = &a.url
-	}
-	r.Header = req.Header.Clone()
-	r.Trailer = req.Trailer.Clone()
-	r.TransferEncoding = slices.Clone(req.TransferEncoding)
-	return r
-}
-
-type attemptKey struct{}
-
-func (a *attemptContext) Value(key any) any {
-	if key == (attemptKey{}) {
-		return a
-	}
-	return a.Context.Value(key)
-}
-
 // attach hangs the report on resp, without writing to a request that others
 // hold.
 func (c *call) attach(resp *http.Response) {
@@ -560,134 +499,4 @@ func (c *call) attach(resp *http.Response) {
 		resp.Request = c.latest.req
 	}
 	c.latest.report = c.report
-}
-
-// one holds a Base to the contract of RoundTripper: a response or an error.
-func one(resp *http.Response, err error) (*http.Response, error) {
-	switch {
-	case err != nil && resp != nil:
-		if resp.Body != nil {
-			resp.Body.Close()
-		}
-		return nil, err
-	case err == nil && resp == nil:
-		return nil, errNoOutcome
-	}
-	return resp, err
-}
-
-var errNoOutcome error = refused("retryafter: Base returned neither a response nor an error")
-
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
-}
-
-// release lets go of a response. It reads some of the body first, so that the
-// connection can be used again, but no longer than drainTime or the wait that is
-// left (a little where none is), also where the body stalls.
-func release(resp *http.Response, req *http.Request, left time.Duration) {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
-		return
-	}
-	if resp.ContentLength > drainBytes {
-		resp.Body.Close()
-		return
-	}
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		io.CopyN(io.Discard, resp.Body, drainBytes)
-	}()
-	timer := time.NewTimer(min(max(left, drainLeast), drainTime))
-	defer timer.Stop()
-	select {
-	case <-drained:
-		resp.Body.Close()
-		return
-	case <-timer.C:
-	case <-req.Context().Done():
-	case <-req.Cancel:
-	}
-	// It ends the reading, unless the body makes it wait for that.
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		resp.Body.Close()
-	}()
-	timer.Reset(drainLeast)
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
-}
-
-// roundTripWithin sends req by way of base and fails with ErrAttemptTimeout
-// where no header has come after d.
-func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
-	timer := time.AfterFunc(d, func() { cancel(ErrAttemptTimeout) })
-	sent := req.WithContext(ctx)
-	resp, err := one(base.RoundTrip(sent))
-	if late := !timer.Stop(); late && req.Context().Err() == nil {
-		// The header may have come just then, but its body is cut already.
-		if resp != nil && resp.Body != nil {
-			resp.Body.Close()
-		}
-		cancel(nil)
-		return nil, ErrAttemptTimeout
-	}
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	if resp.Request == sent {
-		resp.Request = req // whose context does not end with the body
-	}
-	if resp.Body == nil || resp.Body == http.NoBody {
-		cancel(nil)
-		return resp, nil
-	}
-	// Whoever reads the body still needs ctx, and releases it at its end.
-	body := timedBody{resp.Body, func() { cancel(nil) }}
-	if w, ok := resp.Body.(io.Writer); ok {
-		resp.Body = timedReadWriter{body, w}
-	} else {
-		resp.Body = body
-	}
-	return resp, nil
-}
-
-// timedBody releases an attempt's context when its body is done with.
-type timedBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.release()
-	}
-	return n, err
-}
-
-func (b timedBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
-}
-
-// timedReadWriter is the timedBody of a 101 response, which is written to.
-type timedReadWriter struct {
-	timedBody
-	io.Writer
-}
-
-// CloseWrite half-closes the connection, as net/http's own body does.
-func (b timedReadWriter) CloseWrite() error {
-	if w, ok := b.Writer.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return fmt.Errorf("CloseWrite: %w", http.ErrNotSupported)
 }

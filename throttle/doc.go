@@ -53,6 +53,13 @@
 // Only the 429 has a Retry-After. The last three have the type about:blank
 // (RFC 9457, section 4.2.1): there is nothing to know beyond the status.
 //
-// A server that keeps its limit to itself does so here: RateLimit and
-// RateLimit-Policy fields are sent only where Handler.Policy is set.
+// RateLimit and RateLimit-Policy fields are those of an IETF draft that is not
+// a standard yet. They are sent only where Handler.Policy is set.
+//
+// # Clients that are never refused
+//
+// A client whose own limiter is a [retryafter.Bucket] of the same figures is
+// never refused, where all that it sends is as long on its way. Where the time
+// on the way varies by up to d, its Capacity must be smaller by what its Rate
+// gives in d, for what left over a longer time may arrive in a shorter.
 package throttle

@@ -20,7 +20,7 @@ import (
 // it is read from its right end, where the nearest proxy wrote, for as long as
 // the addresses are trusted ones. The first that isn't is the client's. What
 // stands to the left of it is a claim, and not even looked at. Where all are
-// trusted, the leftmost is taken.
+// trusted, the leftmost is taken; where the field is absent, that is the peer.
 //
 // What stands on the way and is no address is an error, not a guess: an
 // element that can't be read, a hidden or unknown node of a Forwarded field, an

@@ -13,7 +13,8 @@
 //
 //  1. True. Retry-After is the exact wait, rounded up to whole seconds: who
 //     comes back after it finds room, unless another request of the same key
-//     took it in between, and less than a second of it was rounding.
+//     took it in between. (Where there are more keys than a Keyed remembers,
+//     one that it has forgotten may find less; see retryafter.KeyedStats.)
 //  2. Charged when admitted. A refused request costs nothing and makes no key
 //     wait for longer.
 //  3. Never open by accident. What can't be judged, for want of a key, of a

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/retryafter-go/retryafter"
 	"github.com/retryafter-go/retryafter/throttle"
@@ -129,6 +130,32 @@ func ExampleHandler_cost() {
 	// 80: 404 ""
 	// 75: 429 "6"
 	// 101: 403 ""
+}
+
+// A store that is shared with other machines fits behind a Handler as a
+// function. FailOpen says what an outage means: here reading goes on unlimited
+// and writing stops.
+func ExampleLimiterFunc() {
+	take := func(ctx context.Context, key retryafter.Key, n int) (time.Duration, error) {
+		return 0, errors.New("the store is away")
+	}
+	handler := &throttle.Handler{
+		Next: http.NotFoundHandler(),
+		Limit: throttle.LimiterFunc(func(ctx context.Context, key retryafter.Key, n int) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			return take(ctx, key, n)
+		}),
+		FailOpen: func(r *http.Request, err error) bool { return r.Method == "GET" },
+	}
+	for _, method := range []string{"GET", "POST"} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		fmt.Println(method, w.Code)
+	}
+	// Output:
+	// GET 404
+	// POST 503
 }
 
 // A quota that is published, in the fields of the IETF's draft.

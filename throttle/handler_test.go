@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,6 +324,48 @@ func TestACostOfNothingIsAdmittedFree(t *testing.T) {
 	}
 }
 
+func TestANegativeCostReachesNoLimiter(t *testing.T) {
+	h := &Handler{Next: served, Cost: costs(-1), Limit: LimiterFunc(func(context.Context, retryafter.Key, int) (time.Duration, error) {
+		t.Error("it does")
+		return 0, nil
+	})}
+	if w := serve(h, "GET"); w.Code != 500 {
+		t.Error(w.Code)
+	}
+}
+
+// While someone waits for a key nobody overtakes. Who is refused for that is
+// refused, though the other may give up before the wait has been worked out.
+func TestWhoGivesUpWaitingLetsNobodyInUncharged(t *testing.T) {
+	k := &retryafter.Keyed{Capacity: 2, Rate: retryafter.Every(time.Hour)}
+	limit := Keyed(k)
+	admitted := 0
+	for i := range 2000 {
+		key := retryafter.Key(strconv.Itoa(i))
+		k.For(key).Allow()
+		ctx, cancel := context.WithCancel(context.Background())
+		var waiting sync.WaitGroup
+		waiting.Go(func() { k.For(key).WaitN(ctx, 2) })
+		waiting.Go(cancel)
+		free := 0
+		for range 50 {
+			if d, err := limit.Take(ctx, key, 1); err != nil {
+				t.Fatal(err)
+			} else if d == 0 {
+				free++
+			}
+		}
+		cancel()
+		waiting.Wait()
+		if admitted += free; free > 1 {
+			t.Fatalf("%d admitted where one token was", free)
+		}
+	}
+	if admitted == 0 {
+		t.Error("nobody was admitted")
+	}
+}
+
 func TestOnlyAFailedLimiterIsOpenedAndOnlyOnDemand(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
@@ -471,6 +514,7 @@ func TestRateLimitFieldsAreStructuredFields(t *testing.T) {
 		"unit":      {&Handler{Policy: "p", QuotaUnit: "content-bytes", Limit: perSecond(9)}, `"p";q=9;qu="content-bytes";w=1`, `"p";r=8;t=1`},
 		"window":    {&Handler{Policy: "p", Limit: Keyed(&retryafter.Keyed{Capacity: 7, Rate: retryafter.Rate{Tokens: 3, Per: time.Minute}})}, `"p";q=7;w=140`, `"p";r=6;t=20`},
 		"rounded":   {&Handler{Policy: "p", Limit: Keyed(&retryafter.Keyed{Capacity: 10, Rate: retryafter.Rate{Tokens: 3, Per: time.Second}})}, `"p";q=10;w=4`, `"p";r=9;t=1`},
+		"by a hair": {&Handler{Policy: "p", Limit: Keyed(&retryafter.Keyed{Capacity: 1, Rate: retryafter.Rate{Tokens: 3, Per: 3*time.Second + 1}})}, `"p";q=1;w=2`, `"p";r=0;t=2`},
 		"very many": {&Handler{Policy: "p", Limit: huge}, `"p";q=999999999999999;w=3600`, `"p";r=999999999999999;t=1`},
 		"wrong":     {&Handler{Policy: "p", Limit: wrong}, `"p";q=999999999999999;w=3600`, `"p";r=0;t=1`},
 	} {

@@ -164,7 +164,7 @@ func problemHeader(more ...string) http.Header {
 }
 
 var (
-	secret       = errors.New("secret")
+	errSecret    = errors.New("secret")
 	errForwarded = &AddrError{Field: "Forwarded", Value: "secret", Problem: "secret"}
 	errRemote    = &AddrError{Field: "RemoteAddr", Value: "secret", Problem: "secret"}
 	blank        = func(status float64) map[string]any {
@@ -202,10 +202,10 @@ func TestRefusalsSayWhatTheyMustAndNothingElse(t *testing.T) {
 		"negative":          {&Handler{Limit: full, Key: secretKey, Cost: costs(-1)}, answer{500, problemHeader(), blank(500)}},
 		"most negative":     {&Handler{Limit: full, Cost: costs(math.MinInt)}, answer{500, problemHeader(), blank(500)}},
 		"the store's view":  {&Handler{Limit: answering(0, &retryafter.CostError{Cost: -1})}, answer{500, problemHeader(), blank(500)}},
-		"no identity":       {&Handler{Limit: full, Key: failing(secret)}, answer{500, problemHeader(), blank(500)}},
+		"no identity":       {&Handler{Limit: full, Key: failing(errSecret)}, answer{500, problemHeader(), blank(500)}},
 		"forwarding":        {&Handler{Limit: full, Key: failing(errForwarded)}, answer{400, problemHeader(), unable}},
 		"peer":              {&Handler{Limit: full, Key: failing(errRemote)}, answer{500, problemHeader(), blank(500)}},
-		"failed limiter":    {&Handler{Limit: answering(time.Hour, secret), Key: secretKey}, answer{503, problemHeader(), blank(503)}},
+		"failed limiter":    {&Handler{Limit: answering(time.Hour, errSecret), Key: secretKey}, answer{503, problemHeader(), blank(503)}},
 		"no limiter":        {&Handler{}, answer{500, problemHeader(), blank(500)}},
 		"no Keyed":          {&Handler{Limit: Keyed(nil)}, answer{500, problemHeader(), blank(500)}},
 		"senseless limiter": {&Handler{Limit: Keyed(&retryafter.Keyed{Capacity: 1})}, answer{500, problemHeader(), blank(500)}},
@@ -250,7 +250,7 @@ func TestHEADIsRefusedWithTheSameHeaderAndNoBody(t *testing.T) {
 }
 
 func TestARefusalDropsWhatWasSaidOfAnotherResponse(t *testing.T) {
-	h := &Handler{Next: served, Limit: answering(0, secret)}
+	h := &Handler{Next: served, Limit: answering(0, errSecret)}
 	w := httptest.NewRecorder()
 	for _, field := range []string{"Content-Length", "Content-Encoding", "Etag", "Last-Modified", "Expires", "Retry-After", "Cache-Control"} {
 		w.Header().Set(field, "x")
@@ -372,7 +372,7 @@ func TestOnlyAFailedLimiterIsOpenedAndOnlyOnDemand(t *testing.T) {
 		done bool // the request's context
 		want int
 	}{
-		"store":          {err: secret, want: 200},
+		"store":          {err: errSecret, want: 200},
 		"store timeout":  {err: context.DeadlineExceeded, want: 200},
 		"caller is gone": {err: context.Canceled, done: true, want: 503},
 		"cost":           {err: &retryafter.CostError{Cost: 2, Capacity: 1}, want: 403},

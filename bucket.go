@@ -114,6 +114,25 @@ func (b *Bucket) DelayN(t time.Time, n int) (time.Duration, error) {
 	return b.delay(int64(t.Sub(b.base)), cost), nil
 }
 
+// TakeN takes n tokens at t and returns 0, or takes nothing and returns the wait
+// of [Bucket.DelayN], which is then more than 0.
+func (b *Bucket) TakeN(t time.Time, n int) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open(&t); err != nil {
+		return 0, err
+	}
+	cost, err := b.cost(n)
+	if err != nil {
+		return 0, err
+	}
+	now := int64(t.Sub(b.base))
+	if b.take(now, n) {
+		return 0, nil
+	}
+	return max(b.delay(now, cost), 1), nil // those who wait come first, however soon
+}
+
 // Wait is WaitN for one token.
 func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
 

@@ -38,20 +38,21 @@ func (e *LimitError) Unwrap() error { return e.Err }
 func (e *LimitError) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
 // Deny returns a Limiter that refuses at once, with a *[LimitError], where l
-// would have to wait. l may be a *[Bucket] or a Limiter of
-// golang.org/x/time/rate. Where l has the method
+// would have to wait. l may be a *[Bucket], a *[Keyed] or a Limiter of
+// golang.org/x/time/rate. Where l has the methods
 //
+//	TakeN(t time.Time, n int) (time.Duration, error)
 //	DelayN(t time.Time, n int) (time.Duration, error)
 //
-// the returned Limiter has it too, its errors are passed on, and the
-// LimitError tells the delay. Where l is a [RequestLimiter], as [Keyed] is, so is
-// the returned Limiter, for what l has for a request in the place of l.
+// as the first two have, the LimitError tells the delay, their errors are passed
+// on, and the returned Limiter has DelayN too. Where l is a [RequestLimiter], so
+// is the returned Limiter, for what l has for a request in the place of l.
 func Deny(l interface {
 	AllowN(t time.Time, n int) bool
 }) Limiter {
 	var denying Limiter = deny{l}
-	if l, ok := l.(delayer); ok {
-		denying = denyDelay{l}
+	if l, ok := l.(taker); ok {
+		denying = denyTake{l}
 	}
 	if l, ok := l.(RequestLimiter); ok {
 		return denyRequest{denying, l}
@@ -63,8 +64,8 @@ type allower interface {
 	AllowN(t time.Time, n int) bool
 }
 
-type delayer interface {
-	allower
+type taker interface {
+	TakeN(t time.Time, n int) (time.Duration, error)
 	DelayN(t time.Time, n int) (time.Duration, error)
 }
 
@@ -83,21 +84,24 @@ func (d deny) WaitN(ctx context.Context, n int) error {
 	return nil
 }
 
+type denyTake struct{ taker }
+
 // denies tells a Transport that there is no wait to begin.
-func (denyDelay) denies() {}
+func (denyTake) denies() {}
 
-type denyDelay struct{ delayer }
-
-func (d denyDelay) WaitN(ctx context.Context, n int) error {
-	now := time.Now()
-	if n < 0 || ctx.Err() != nil || !d.AllowN(now, n) {
-		delay, err := d.DelayN(now, n)
-		switch {
-		case err != nil:
-			return err
-		case ctx.Err() != nil:
-			return contextError(ctx)
-		}
+func (d denyTake) WaitN(ctx context.Context, n int) error {
+	gone := contextError(ctx)
+	take := d.TakeN
+	if gone != nil {
+		take = d.DelayN // for the errors that come first
+	}
+	delay, err := take(time.Now(), n)
+	switch {
+	case err != nil:
+		return err
+	case gone != nil:
+		return gone
+	case delay > 0:
 		return &LimitError{Delay: delay}
 	}
 	return nil

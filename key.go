@@ -27,8 +27,8 @@ func NewKey(parts ...string) Key {
 	return Key(key)
 }
 
-// ByHost is the key of the server that req goes to: scheme, host and port of
-// its URL. Letter case is folded, and a scheme's default port is the same as
+// ByHost is the key of the server that a client's req goes to: scheme, host and
+// port of its URL. Letter case is folded, and a scheme's default port is the same as
 // none (RFC 3986, section 6.2.3).
 func ByHost(req *http.Request) Key {
 	if req == nil || req.URL == nil {

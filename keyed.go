@@ -114,6 +114,9 @@ func (k *Keyed) ForRequest(req *http.Request) Limiter { return k.For(keyOf(req, 
 // AllowN is for the bucket of those without a key.
 func (k *Keyed) AllowN(t time.Time, n int) bool { return k.For("").AllowN(t, n) }
 
+// TakeN is for the bucket of those without a key.
+func (k *Keyed) TakeN(t time.Time, n int) (time.Duration, error) { return k.For("").TakeN(t, n) }
+
 // DelayN is for the bucket of those without a key.
 func (k *Keyed) DelayN(t time.Time, n int) (time.Duration, error) { return k.For("").DelayN(t, n) }
 
@@ -203,6 +206,27 @@ func (b KeyedBucket) DelayN(t time.Time, n int) (time.Duration, error) {
 	}
 	l, _ := s.levels.get(b.hash)
 	return k.meter.wait(l, int64(t.Sub(k.base)), cost), nil
+}
+
+// TakeN is [Bucket.TakeN].
+func (b KeyedBucket) TakeN(t time.Time, n int) (time.Duration, error) {
+	k := b.keyed
+	cost, err := b.cost(n)
+	if err != nil || cost == 0 {
+		return 0, err
+	}
+	s := b.shard()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[b.hash]; q != nil {
+		return q.TakeN(t, n)
+	}
+	now := int64(t.Sub(k.base))
+	if s.take(k, b.hash, now, cost) {
+		return 0, nil
+	}
+	l, _ := s.levels.get(b.hash)
+	return k.meter.wait(l, now, cost), nil
 }
 
 func (b KeyedBucket) cost(n int) (uint64, error) {

@@ -355,3 +355,39 @@ func TestKeyedIsExactUnderConcurrency(t *testing.T) {
 		}
 	}
 }
+
+func TestTakeNIsAllowNAndDelayNAtOnce(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	rate := Rate{Tokens: 7, Per: 3 * time.Second}
+	asked, taken := &Bucket{Capacity: 5, Rate: rate}, &Bucket{Capacity: 5, Rate: rate}
+	keyed := &Keyed{Capacity: 5, Rate: rate, MaxKeys: 1}
+	at := time.Now()
+	for range 3000 {
+		at = at.Add(time.Duration(rnd.Int64N(int64(time.Second))))
+		n := rnd.IntN(8) - 1
+		want, wantErr := asked.DelayN(at, n)
+		if asked.AllowN(at, n) != (want == 0 && wantErr == nil) {
+			t.Fatal("AllowN and DelayN disagree")
+		}
+		for name, got := range map[string]func(time.Time, int) (time.Duration, error){"Bucket": taken.TakeN, "Keyed": keyed.TakeN} {
+			if d, err := got(at, n); d != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("%s: %d at %v: %v, %v; want %v, %v", name, n, at, d, err, want, wantErr)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &Bucket{Capacity: 1, Rate: PerSecond(1)}
+		b.Allow()
+		ctx, cancel := context.WithCancel(t.Context())
+		go b.Wait(ctx)
+		synctest.Wait()
+		if d, err := b.TakeN(time.Now(), 1); d != 2*time.Second || err != nil {
+			t.Errorf("behind one who waits: %v, %v, want 2s", d, err)
+		}
+		cancel()
+		synctest.Wait()
+		if d, _ := b.TakeN(time.Now(), 1); d != time.Second {
+			t.Errorf("when that one has left: %v, want 1s", d)
+		}
+	})
+}

@@ -66,15 +66,7 @@ func (k keyed) take(now time.Time, key retryafter.Key, n int) (time.Duration, er
 	if k.Keyed == nil {
 		return 0, &retryafter.ConfigError{Field: "Keyed", Value: "nil", Problem: "must be set"}
 	}
-	b := k.For(key)
-	if b.AllowN(now, n) {
-		return 0, nil
-	}
-	delay, err := b.DelayN(now, n)
-	if err != nil {
-		return 0, err
-	}
-	return max(delay, 1), nil // 0 where somebody gave up waiting for this key just now: it was still not charged
+	return k.For(key).TakeN(now, n)
 }
 
 func (k keyed) Quota() (int64, retryafter.Rate) {

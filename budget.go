@@ -9,7 +9,9 @@ import (
 // A RetryBudget bounds what retries add to the load of a server that fails.
 // Each retry withdraws from it, and is not made where it is spent; each call
 // that succeeds at its first attempt deposits a share of a retry; and a retry
-// that succeeds gets its withdrawal back.
+// that succeeds gets its withdrawal back. A success is a response that Policy
+// takes for final and whose status is below 500. Settings below 0 make the
+// calls fail with a *ConfigError.
 //
 // In an outage in which every attempt fails, n calls send at most n + Retries
 // attempts in all. While a part of them still succeeds at the first attempt,

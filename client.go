@@ -22,17 +22,20 @@ import (
 // all attempts and waits. A RoundTrip that stops with a response in hand
 // returns it with its body unread and a nil error, and ReportOf tells why; one
 // that stops without returns an *Error. A call that its first attempt settles
-// returns just what Base returned.
+// returns just what Base returned, with an AttemptTimeout in a Body that ends it.
 type Transport struct {
-	// Base sends each attempt. nil means http.DefaultTransport.
+	// Base sends each attempt. nil means http.DefaultTransport. A Base that
+	// repeats by itself multiplies the attempts.
 	Base http.RoundTripper
 
 	// Policy says whether and when to send again.
 	Policy
 
 	// AttemptTimeout bounds each attempt until its response header has
-	// arrived; it never cuts a body that is being read. An attempt that
-	// exceeds it fails with ErrAttemptTimeout. 0 sets no bound.
+	// arrived, the sending of its body included; it never cuts a response body
+	// that is being read. An attempt that exceeds it fails with
+	// ErrAttemptTimeout. 0 sets no bound; a negative one makes the calls fail
+	// with a *ConfigError.
 	AttemptTimeout time.Duration
 
 	// Limiter is asked before every attempt, the first included, after any
@@ -54,10 +57,21 @@ type Transport struct {
 }
 
 func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
+	switch {
+	case t.Base != nil:
 		return t.Base
+	case http.DefaultTransport == http.RoundTripper(t):
+		return ownBase{}
 	}
 	return http.DefaultTransport
+}
+
+// ownBase is the Base of a Transport that would send by itself, for ever.
+type ownBase struct{}
+
+func (ownBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	closeBody(req)
+	return nil, &ConfigError{"Transport.Base", "nil", "must be set where http.DefaultTransport is the Transport itself"}
 }
 
 // CloseIdleConnections closes Base's, where it has such a method.
@@ -254,11 +268,7 @@ func (c *call) held(from time.Time) time.Duration {
 	if c.t.Gate == nil {
 		return 0
 	}
-	left := c.t.Gate.Held(c.req.Context(), c.gateKey)
-	if left == 0 {
-		return 0
-	}
-	return add(left, time.Since(from))
+	return c.t.Gate.held(c.req.Context(), c.gateKey, from)
 }
 
 func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
@@ -444,9 +454,12 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	if b := c.t.Budget; b != nil {
 		switch key := keyOf(c.req, b.Key); {
-		case why == Final && resp != nil && c.report.Attempts == 1:
+		case why == GetBodyFailed:
+			b.Refund(key)
+		case why != Final || resp == nil || resp.StatusCode >= 500:
+		case c.report.Attempts == 1:
 			b.Deposit(key)
-		case why == Final && resp != nil, why == GetBodyFailed:
+		default:
 			b.Refund(key)
 		}
 	}
@@ -461,7 +474,11 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	case why == Canceled:
 		ctx := c.req.Context()
 		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
-			err = fmt.Errorf("%w: %w", canceled(c.req), err)
+			why := canceled(c.req)
+			if errors.Is(err, context.Cause(ctx)) {
+				why = ctx.Err() // the cause is told by err
+			}
+			err = fmt.Errorf("%w: %w", why, err)
 		}
 	}
 	return nil, &Error{Report: c.report, Err: err}

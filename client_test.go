@@ -699,3 +699,41 @@ func TestAReportReadsWell(t *testing.T) {
 }
 
 func TestTheExampleUnderSynctest(t *testing.T) { comesBackAfterAMinute(t) }
+
+func TestATransportThatIsItsOwnBaseSaysSo(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	tr := &retryafter.Transport{}
+	http.DefaultTransport = tr
+	_, err := tr.RoundTrip(get(t.Context()))
+	if c, ok := errors.AsType[*retryafter.ConfigError](err); !ok || c.Field != "Transport.Base" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHooksMayLogWhatTheyGet(t *testing.T) {
+	inBubble(t, []reply{{status: 503, header: http.Header{"Set-Cookie": {"secret"}, "Retry-After": {"2"}}}, {err: io.EOF}, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewJSONHandler(&log, nil))
+		tr.Trace = &retryafter.Trace{
+			AttemptDone: func(a retryafter.Attempt) { logger.Info("attempt", "a", a) },
+			Waiting:     func(w retryafter.WaitInfo) { logger.Info("waiting", "w", w) },
+			Done:        func(_ *http.Request, r retryafter.Report) { logger.Info("done", "r", r) },
+		}
+		tr.Limiter = &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(3 * time.Second)}
+		if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		for _, want := range []string{`"a":{"number":1,"elapsed":0,"status":503}`, `"error":"EOF"`, `"w":{"attempt":2,"wait":2000000000,`, `"limiter":true`, `"server":2000000000`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %s in\n%s", want, text)
+			}
+		}
+		for _, bad := range []string{"secret", "ERROR:", "example.com"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s in\n%s", bad, text)
+			}
+		}
+	})
+}

@@ -45,7 +45,8 @@ func (e *LimitError) Timeout() bool { return errors.Is(e.Err, context.DeadlineEx
 //	DelayN(t time.Time, n int) (time.Duration, error)
 //
 // as the first two have, the LimitError tells the delay, their errors are passed
-// on, and the returned Limiter has DelayN too. Where l is a [RequestLimiter], so
+// on, and the returned Limiter has DelayN too, by which a Transport knows in time
+// that a retry would be refused, and hands back the response it has. Where l is a [RequestLimiter], so
 // is the returned Limiter, for what l has for a request in the place of l.
 func Deny(l interface {
 	AllowN(t time.Time, n int) bool

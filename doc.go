@@ -36,9 +36,9 @@
 //  3. The first attempt sends the caller's own request; each later one sends a
 //     deep clone with a fresh body from GetBody.
 //  4. Where the caller's context is done, the call ends.
-//  5. The outcome must be worth another attempt: see DefaultRetry.
-//  6. The request must be safe to repeat: see Replayable.
-//  7. Attempts must be left: by Policy.MaxAttempts and WithMaxAttempts, the
+//  5. The outcome must be worth another attempt: see [DefaultRetry].
+//  6. The request must be safe to repeat: see [Replayable].
+//  7. Attempts must be left: by Policy.MaxAttempts and [WithMaxAttempts], the
 //     smaller.
 //  8. The floor is the larger of the server's delay (of this response, or what
 //     the Gate was told) and the local backoff. It must not exceed
@@ -60,7 +60,17 @@
 //     again.
 //
 // A call that stops with a response in hand returns it with a nil error;
-// ReportOf tells why. A call that stops without returns an *Error around its
-// cause. A call that its first attempt settles returns exactly what Base
-// returned, and costs no allocation.
+// [ReportOf] tells why. A call that stops without returns an *[Error] around its
+// cause. A call that its first attempt settles returns what Base returned, and
+// costs no allocation, unless AttemptTimeout, a Gate, a RetryBudget or a Limiter
+// that keeps a budget a key has something to do with it.
+//
+// # What to set
+//
+// A [Transport] and its [Policy] say how calls are repeated; a deadline, and
+// [WithMaxAttempts], bound one call. [Bucket] and [Keyed] limit what this client
+// sends, [Gate] shares among calls what one of them was told, and [RetryBudget]
+// bounds what retries add to an outage. [Trace], [Report] and [Error] tell what
+// was done. [Parse] and [FromHeader] read Retry-After for other uses, and
+// [Policy.Decide] makes every decision of this package, without a clock.
 package retryafter

@@ -24,7 +24,7 @@ type Gate struct {
 	Key func(*http.Request) Key
 
 	// MaxKeys is how many holds are kept before ended ones are swept out. A
-	// hold that lasts is kept beyond it. 0 means 65536.
+	// hold that lasts is kept beyond it. 0 or less means 65536.
 	MaxKeys int
 
 	// Shared is a memory that other machines have too. What it knows counts in
@@ -90,18 +90,23 @@ func (g *Gate) keep(key Key, until, now time.Time) {
 
 // Held tells how long key is held from now on; 0 where it isn't.
 func (g *Gate) Held(ctx context.Context, key Key) time.Duration {
+	return g.held(ctx, key, time.Now())
+}
+
+// held is Held, counted from an instant before now.
+func (g *Gate) held(ctx context.Context, key Key, from time.Time) time.Duration {
 	g.mu.Lock()
-	until, ok := g.holds[key]
+	until := g.holds[key]
 	g.mu.Unlock()
 	var left time.Duration
-	if ok {
-		left = max(time.Until(until), 0)
+	if until.After(time.Now()) {
+		left = until.Sub(from)
 	}
 	if g.Shared != nil {
 		shared, err := g.Shared.Held(ctx, key)
 		g.report(err)
-		if err == nil {
-			left = max(left, shared)
+		if err == nil && shared > 0 {
+			left = max(left, add(shared, time.Since(from)))
 		}
 	}
 	return left

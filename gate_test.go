@@ -183,6 +183,19 @@ func TestAHoldOnlyMovesForward(t *testing.T) {
 	})
 }
 
+func TestACallReportsTheDelayThatItWasTold(t *testing.T) {
+	inBubble(t, []reply{{status: 429, header: http.Header{"Retry-After": {"5"}}, takes: 1234567 * time.Nanosecond}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Gate, tr.MaxAttempts = &retryafter.Gate{}, 1
+		resp, err := tr.RoundTrip(get(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := retryafter.ReportOf(resp); r.Decision.Server != 5*time.Second {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 func TestAGateKeepsLiveHoldsAndSweepsEndedOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, ctx := &retryafter.Gate{MaxKeys: 10}, t.Context()
@@ -322,6 +335,8 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 	}{
 		"first attempt succeeds":  {[]reply{{status: 200}}, nil, 6},
 		"final at once":           {[]reply{{status: 404}}, nil, 6},
+		"a final server error":    {[]reply{{status: 501}}, nil, 5},
+		"so after a retry":        {[]reply{{status: 503}, {status: 501}}, nil, 4},
 		"fails for good":          {[]reply{{err: errors.New("no")}}, nil, 5},
 		"retry succeeds":          {[]reply{{status: 503}, {status: 200}}, nil, 5},
 		"second retry succeeds":   {[]reply{{status: 503}, {status: 503}, {status: 200}}, nil, 4},

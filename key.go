@@ -9,7 +9,7 @@ import (
 
 // A Key says whose budget work is charged to. Make one of what the caller has
 // verified, as a tenant and an account, never of what a peer claims to be, and
-// never of a secret: keys are compared and hashed, and may be printed.
+// never of a secret: keys may be printed, with %q.
 type Key string
 
 // NewKey makes one Key of several parts. Different lists of parts give

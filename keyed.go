@@ -41,7 +41,8 @@ type Keyed struct {
 	Capacity int64 // of each bucket, in tokens
 	Rate     Rate  // of each bucket
 
-	// MaxKeys is how many keys are remembered at most. 0 means 65536.
+	// MaxKeys is how many keys are remembered at most. 0 means 65536; less is a
+	// *ConfigError.
 	MaxKeys int
 
 	once   sync.Once
@@ -111,6 +112,9 @@ func (k *Keyed) For(key Key) KeyedBucket { return KeyedBucket{k, hashOf(key)} }
 // ForRequest returns the bucket that req is charged to, a [KeyedBucket].
 func (k *Keyed) ForRequest(req *http.Request) Limiter { return k.For(keyOf(req, k.Key)) }
 
+// Allow is AllowN for one token now.
+func (k *Keyed) Allow() bool { return k.AllowN(time.Now(), 1) }
+
 // AllowN is for the bucket of those without a key.
 func (k *Keyed) AllowN(t time.Time, n int) bool { return k.For("").AllowN(t, n) }
 
@@ -119,6 +123,9 @@ func (k *Keyed) TakeN(t time.Time, n int) (time.Duration, error) { return k.For(
 
 // DelayN is for the bucket of those without a key.
 func (k *Keyed) DelayN(t time.Time, n int) (time.Duration, error) { return k.For("").DelayN(t, n) }
+
+// Wait is WaitN for one token.
+func (k *Keyed) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
 
 // WaitN is KeyedBucket.WaitN for the key of ctx, or for the bucket of those
 // without a key.

@@ -35,18 +35,21 @@ type Policy struct {
 	MaxElapsed time.Duration
 
 	// Reserve is the time that must be left before the deadline, and within
-	// MaxElapsed, for the attempt that follows a wait.
+	// MaxElapsed, for the attempt that follows a wait. A negative Reserve makes
+	// a Transport's calls fail with a *ConfigError.
 	Reserve time.Duration
 
 	// Backoff makes the local backoff of one call, when the call first needs
 	// it: return a new one each time, for a BackOff is not safe for concurrent
-	// use. It is asked once a retry, also where the server's delay is the
-	// larger, and taken as it is; backoff.Stop (any negative duration), like a
-	// nil BackOff, ends the call. A nil Backoff means 100 ms doubling to 20 s,
-	// and at least 1 s after a 429 or 503 that gives no readable delay.
+	// use. It is asked once for each outcome that is worth another attempt,
+	// also where the server's delay is the larger, and taken as it is; Jitter
+	// comes on top, so one that is random by itself goes with NoJitter.
+	// backoff.Stop (any negative duration), like a nil BackOff, ends the call.
+	// A nil Backoff means 100 ms doubling to 20 s, and at least 1 s after a 429
+	// or 503 that gives no readable delay.
 	Backoff func() backoff.BackOff
 
-	// Jitter is drawn once a wait and added to it. nil means
+	// Jitter is drawn once a decision and added to the wait. nil means
 	// Spread(0.25, time.Second, 30*time.Second) on a server's delay, and up to
 	// as much again on a local one.
 	Jitter Jitter
@@ -73,7 +76,7 @@ type Attempt struct {
 	StatusCode int           // 0 where Err is set
 	Header     http.Header   // of the response
 	Err        error         // of the RoundTripper
-	Received   time.Time     // when the header section or the error arrived
+	Received   time.Time     // when the header section or the error arrived; dates, deadlines and the wait count from it
 	Elapsed    time.Duration // from the first send until Received
 }
 
@@ -319,7 +322,7 @@ func settles(code int) bool {
 // idempotent (RFC 9110, section 9.2.2) or QUERY, or its caller says so by an
 // Idempotency-Key or X-Idempotency-Key header, as in net/http.Transport; and
 // it has no body, or GetBody to have it again. A header with an empty value
-// slice says so without being sent.
+// slice says so without being sent; one with an empty value does not say so.
 func Replayable(req *http.Request) bool {
 	return idempotent(req) && replayable(req)
 }
@@ -333,9 +336,14 @@ func idempotent(req *http.Request) bool {
 		http.MethodPut, http.MethodDelete, "QUERY":
 		return true
 	}
-	_, key := req.Header["Idempotency-Key"]
-	_, xkey := req.Header["X-Idempotency-Key"]
-	return key || xkey
+	return keyed(req.Header, "Idempotency-Key") || keyed(req.Header, "X-Idempotency-Key")
+}
+
+// keyed reports whether h has a key under name, or the empty slice that stands
+// for one. An empty key tells no server that two requests are one.
+func keyed(h http.Header, name string) bool {
+	values, ok := h[name]
+	return ok && (len(values) == 0 || values[0] != "")
 }
 
 func replayable(req *http.Request) bool {

@@ -62,6 +62,8 @@ func decisionCase(t *testing.T, row fixtures.Decision) (retryafter.Policy, retry
 	case "":
 	case "empty":
 		req.Header["Idempotency-Key"] = []string{}
+	case "blank":
+		req.Header["Idempotency-Key"] = []string{""}
 	default:
 		req.Header.Set("Idempotency-Key", row.Key)
 	}

@@ -104,11 +104,10 @@ func (r Report) String() string {
 		b.WriteByte('s')
 	}
 	switch d := r.Decision; {
-	case d.Wait <= 0:
 	case d.Server > 0 && d.Server >= d.Local:
 		fmt.Fprintf(&b, ", the server asked for %v", d.Server)
-	default:
-		fmt.Fprintf(&b, ", the next would follow %v later", d.Wait)
+	case d.Wait > 0 && (d.Reason == 0 || d.Reason >= WaitTooLong): // else there was none to come
+		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
 	return b.String()
 }
@@ -133,8 +132,12 @@ func ReportOf(resp *http.Response) Report {
 	return Report{Attempts: 1, Stop: Final}
 }
 
-// An Error ends a call that has no response to hand back. http.Client wraps
-// it in a *url.Error; errors.As finds it there.
+// An Error ends a call that has no response to hand back, unless its first
+// attempt settled it: then Base's own error is returned. http.Client wraps an
+// Error in a *url.Error, where errors.As finds it. Only where
+// http.Client.Timeout passes during an attempt or a wait does net/http replace
+// all errors by one of its own; a deadline in the context keeps them, and
+// Trace.Done tells either way.
 type Error struct {
 	Report Report
 	Err    error // the last attempt's error, the context's cause, or what refused the call

@@ -20,11 +20,14 @@ type attemptContext struct {
 	url    url.URL
 }
 
-// clone is req.Clone(a), with fewer allocations where no form was parsed. It
-// shares what can't be written to, as URL.User.
+// clone is req.Clone(a) without the Response of a redirect, with fewer
+// allocations where no form was parsed. It shares what can't be written to, as
+// URL.User.
 func (a *attemptContext) clone(req *http.Request) *http.Request {
 	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
-		return req.Clone(a)
+		r := req.Clone(a)
+		r.Response = nil
+		return r
 	}
 	a.sent = *req.WithContext(a)
 	r := &a.sent
@@ -32,6 +35,7 @@ func (a *attemptContext) clone(req *http.Request) *http.Request {
 		a.url = *req.URL
 		r.URL = &a.url
 	}
+	r.Response = nil // its wait was made
 	r.Header = req.Header.Clone()
 	r.Trailer = req.Trailer.Clone()
 	r.TransferEncoding = slices.Clone(req.TransferEncoding)

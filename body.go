@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -30,36 +31,42 @@ func release(resp *http.Response, req *http.Request, from time.Time, wait time.D
 	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
 		return
 	}
-	if resp.ContentLength > drainBytes {
-		resp.Body.Close()
-		return
+	closeOnce := sync.OnceFunc(func() { resp.Body.Close() })
+	if resp.ContentLength <= drainBytes {
+		drained := within(min(max(wait-time.Since(from), drainLeast), drainTime), req, func() {
+			io.CopyN(io.Discard, resp.Body, drainBytes)
+			closeOnce()
+		})
+		if drained {
+			return
+		}
 	}
-	drained := make(chan struct{})
+	// Close ends the reading, unless the body makes it wait for that.
+	within(drainLeast, nil, closeOnce)
+}
+
+// within reports whether f is done after d. It does not wait longer, nor than
+// for the caller's cancel, where there is one to ask.
+func within(d time.Duration, req *http.Request, f func()) bool {
+	done := make(chan struct{})
 	go func() {
-		defer close(drained)
-		io.CopyN(io.Discard, resp.Body, drainBytes)
+		defer close(done)
+		f()
 	}()
-	timer := time.NewTimer(min(max(wait-time.Since(from), drainLeast), drainTime))
+	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-drained:
-		resp.Body.Close()
-		return
-	case <-timer.C:
-	case <-req.Context().Done():
-	case <-req.Cancel:
+	var gone, canceled <-chan struct{}
+	if req != nil {
+		gone, canceled = req.Context().Done(), req.Cancel
 	}
-	// It ends the reading, unless the body makes it wait for that.
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		resp.Body.Close()
-	}()
-	timer.Reset(drainLeast)
 	select {
-	case <-closed:
+	case <-done:
+		return true
 	case <-timer.C:
+	case <-gone:
+	case <-canceled:
 	}
+	return false
 }
 
 // timedBody releases an attempt's context when its body is done with.

@@ -30,21 +30,6 @@ func (r Rate) String() string {
 	return strconv.FormatInt(r.Tokens, 10) + "/" + r.Per.String()
 }
 
-// A Limiter admits work at some rate. WaitN returns nil once work that costs n
-// may begin, and an error where it can't or where ctx is done before; an error
-// has cost nothing. [Bucket] is a Limiter, and so is the Limiter of
-// golang.org/x/time/rate. A Limiter may be used from many goroutines at once.
-//
-// One that also has
-//
-//	DelayN(t time.Time, n int) (time.Duration, error)
-//
-// as Bucket does, lets a Transport count its wait in before it lets go of a
-// response. One that hasn't may refuse a retry when the response is gone.
-type Limiter interface {
-	WaitN(ctx context.Context, n int) error
-}
-
 // A Bucket is a token bucket. It holds up to Capacity tokens, gains Rate, and
 // admits work that finds its cost in tokens there, which it takes out. What it
 // admits in any span of time t costs at most Capacity + Rate·t, exactly: there

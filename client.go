@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -95,7 +96,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		c.first = time.Now()
 	}
-	if outer, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok && outer.number > 1 {
+	if _, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok {
 		// A context that another call's attempt has left, or is in.
 		c.latest = &attemptContext{Context: req.Context(), number: 1}
 		req = req.WithContext(c.latest)
@@ -122,7 +123,7 @@ type call struct {
 func (c *call) plain() bool {
 	t := c.t
 	return t.Limiter == nil && t.Gate == nil && t.Budget == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
-		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.req.Response == nil
+		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.opts.cost >= 0 && c.req.Response == nil
 }
 
 // begin does what comes before the first attempt: rules 1 and 2.
@@ -148,6 +149,12 @@ func (c *call) misconfigured() error {
 		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be negative"}
 	case t.Reserve < 0:
 		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must not be negative"}
+	case t.MaxElapsed > 0 && t.Reserve >= t.MaxElapsed:
+		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must be less than MaxElapsed, " + t.MaxElapsed.String()}
+	case t.MaxElapsed > 0 && t.AttemptTimeout > t.MaxElapsed:
+		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be more than MaxElapsed, " + t.MaxElapsed.String()}
+	case c.opts.cost < 0:
+		return &ConfigError{"WithCost", strconv.Itoa(c.opts.cost), "must not be negative"}
 	case t.Budget != nil:
 		return t.Budget.open()
 	}
@@ -169,8 +176,8 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.traced() {
 			c.attemptDone(a)
 		}
-		c.hold(&a)
 		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.held(a.Received)}
+		c.hold(&a) // later, so that this call's own delay is not measured twice
 		if c.limiter != nil {
 			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
 		}
@@ -186,9 +193,13 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			return c.stop(d.Reason, resp, err)
 		}
 		next, bodyErr := c.next()
-		if bodyErr != nil {
+		switch {
+		case bodyErr != nil:
 			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
+		case canceled(c.req) != nil: // while it was decided
+			closeBody(next)
+			return c.stop(Canceled, resp, err)
 		}
 		if err := c.resume(&a, d, resp); err != nil {
 			closeBody(next)
@@ -215,28 +226,30 @@ func (c *call) resume(a *Attempt, d *Decision, resp *http.Response) error {
 
 // pass makes the waits that an attempt has to make whatever came before it: for
 // what a Gate was told, for the 3xx that led to it, and for its token. Another
-// call may be told something while this one waits for its token.
+// call may be told something while this one waits for its token. Then it leaves
+// the queue, waits its turn and begins anew: no token is kept through a wait.
 func (c *call) pass(redirect *http.Response) error {
-	limiter := c.limiterDelay
-	if c.limiter == nil {
-		limiter = nil
+	for {
+		if err := c.waitTurn(redirect); err != nil || c.limiter == nil {
+			return err
+		}
+		redirect = nil
+		if held, err := c.admit(); err != nil || !held {
+			return err
+		}
 	}
-	if err := c.waitTurn(redirect, limiter); err != nil || limiter == nil {
-		return err
-	}
-	if err := c.admit(); err != nil {
-		return err
-	}
-	return c.waitTurn(nil, nil)
 }
 
-func (c *call) waitTurn(redirect *http.Response, limiter func(time.Time) time.Duration) error {
+func (c *call) waitTurn(redirect *http.Response) error {
 	for c.t.Gate != nil || redirect != nil {
 		a := c.now()
 		if redirect != nil {
 			a.StatusCode, a.Header = redirect.StatusCode, redirect.Header
 		}
-		bounds := Call{Deadline: c.deadline(), Held: c.held(a.Received), Limiter: limiter, Denies: limiter != nil && c.denies()}
+		bounds := Call{Deadline: c.deadline(), Held: c.held(a.Received)}
+		if c.limiter != nil {
+			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
+		}
 		var d Decision
 		if !c.t.Policy.enter(&d, &a, &bounds) {
 			return nil
@@ -313,40 +326,66 @@ func (c *call) now() Attempt {
 	return a
 }
 
-// admit asks the Limiter for the next attempt. What it returns ends the call.
-func (c *call) admit() error {
+// admit asks the Limiter for the next attempt, and reports whether it gave up
+// waiting because the Gate moved. An error ends the call.
+func (c *call) admit() (held bool, err error) {
+	if gone := canceled(c.req); gone != nil {
+		return false, c.fail(Canceled, gone)
+	}
 	ctx, begin := c.req.Context(), time.Now()
-	d, known := c.limiterNeeds(begin)
-	afterWait := c.report.Attempts > 0 || known && d > 0 // so that Reserve counts
-	if until, ok := c.latestStart(); ok && afterWait {
+	d, known := c.limiterTakes(begin)
+	if known && d == 0 {
+		return false, nil
+	}
+	afterWait := c.report.Attempts > 0 || known // so that Reserve counts
+	until, bounded := c.latestStart()
+	if bounded && afterWait {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	if d > 0 && c.traced() && !c.denies() && fits(ctx, begin, d) {
+	if known && c.traced() && !c.denies() && fits(ctx, begin, d) {
 		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
 	}
-	if c.req.Cancel != nil && !(known && d == 0) {
+	if c.req.Cancel != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = cancelWith(ctx, c.req.Cancel)
 		defer cancel()
 	}
-	err := c.limiter.WaitN(ctx, c.opts.cost)
+	if c.t.Gate != nil && !c.denies() {
+		var cancel context.CancelFunc
+		ctx, cancel = c.t.Gate.watch(ctx, c.gateKey)
+		defer cancel()
+	}
+	err = c.limiter.WaitN(ctx, c.opts.cost)
 	took := time.Since(begin)
 	c.report.Limited = add(c.report.Limited, took)
 	if gone := canceled(c.req); gone != nil {
-		return c.fail(Canceled, gone)
+		return false, c.fail(Canceled, gone)
+	}
+	if c.held(time.Now()) > 0 {
+		return true, nil // the token, if there is one, is lost
 	}
 	if _, bad := errors.AsType[*ConfigError](err); bad {
-		return c.fail(Misconfigured, err)
+		return false, c.fail(Misconfigured, err)
 	}
 	if err != nil {
-		return c.fail(Limited, err)
+		if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
+			return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
+		}
+		return false, c.fail(Limited, err)
 	}
 	if !afterWait && took < atOnce {
-		return nil
+		return false, nil
 	}
-	return c.recheck()
+	return false, c.recheck()
+}
+
+// fitsDeadline reports whether it is for the caller's deadline, and not for
+// MaxElapsed, that an attempt must not start later than until.
+func (c *call) fitsDeadline(until time.Time) bool {
+	deadline := c.deadline()
+	return !deadline.IsZero() && !until.Before(deadline.Add(-c.t.Reserve))
 }
 
 // atOnce is what a Limiter may take that does not wait.
@@ -389,19 +428,31 @@ func (c *call) latestStart() (time.Time, bool) {
 	return until.Add(-c.t.Reserve), !until.IsZero() && c.t.Reserve > 0
 }
 
-// limiterNeeds is how long the Limiter needs from now on, where it can tell.
-func (c *call) limiterNeeds(now time.Time) (d time.Duration, known bool) {
-	if l, ok := c.limiter.(interface {
-		DelayN(time.Time, int) (time.Duration, error)
-	}); ok {
-		d, err := l.DelayN(now, c.opts.cost)
+// limiterTakes takes the next attempt's tokens, or tells how long they need,
+// where the Limiter can do either.
+func (c *call) limiterTakes(now time.Time) (d time.Duration, known bool) {
+	switch l := c.limiter.(type) {
+	case taker:
+		d, err := l.TakeN(now, c.opts.cost)
 		return d, err == nil
+	case tokens:
+		d, err := takeTokens{l}.TakeN(now, c.opts.cost)
+		return d, err == nil
+	case delayer:
+		d, err := l.DelayN(now, c.opts.cost)
+		return d, err == nil && d > 0 // it takes nothing
 	}
 	return 0, false
 }
 
-func (c *call) limiterDelay(now time.Time) time.Duration {
-	d, _ := c.limiterNeeds(now)
+// limiterDelay is how long the Limiter needs from now on, where it can tell.
+func (c *call) limiterDelay(now time.Time) (d time.Duration) {
+	switch l := c.limiter.(type) {
+	case delayer:
+		d, _ = l.DelayN(now, c.opts.cost)
+	case tokens:
+		d, _ = takeTokens{l}.DelayN(now, c.opts.cost)
+	}
 	return d
 }
 
@@ -454,8 +505,8 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	if b := c.t.Budget; b != nil {
 		switch key := keyOf(c.req, b.Key); {
-		case why == GetBodyFailed:
-			b.Refund(key)
+		case why == GetBodyFailed, why == Canceled && c.report.Decision.Retry:
+			b.Refund(key) // the attempt that was paid for is not made
 		case why != Final || resp == nil || resp.StatusCode >= 500:
 		case c.report.Attempts == 1:
 			b.Deposit(key)
@@ -463,7 +514,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 			b.Refund(key)
 		}
 	}
-	c.report.Stop = why
+	c.conclude(why)
 	c.done()
 	switch {
 	case why == Final && c.report.Attempts == 1:
@@ -484,12 +535,20 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	return nil, &Error{Report: c.report, Err: err}
 }
 
+// conclude says why the call ends, also where it was decided to go on.
+func (c *call) conclude(why Reason) {
+	c.report.Stop = why
+	if d := &c.report.Decision; d.Retry {
+		d.Retry, d.Reason = false, why
+	}
+}
+
 // fail ends the call without a response.
 func (c *call) fail(why Reason, err error) error {
 	if b := c.t.Budget; b != nil && c.report.Attempts > 0 {
-		b.Refund(keyOf(c.req, b.Key)) // the attempt that was paid for is not made
+		b.Refund(keyOf(c.req, b.Key)) // as in stop
 	}
-	c.report.Stop = why
+	c.conclude(why)
 	c.report.Err = err
 	c.done()
 	return &Error{Report: c.report, Err: err}

@@ -620,6 +620,17 @@ func TestASenselessSettingIsNamedAndNothingIsSent(t *testing.T) {
 			t.AttemptTimeout = -2 * time.Second
 			return r
 		},
+		"Policy.Reserve is 10s: must be less than MaxElapsed": func(t *retryafter.Transport, r *http.Request) *http.Request {
+			t.Reserve, t.MaxElapsed = 10*time.Second, 10*time.Second
+			return r
+		},
+		"Transport.AttemptTimeout is 11s: must not be more than MaxElapsed": func(t *retryafter.Transport, r *http.Request) *http.Request {
+			t.AttemptTimeout, t.MaxElapsed = 11*time.Second, 10*time.Second
+			return r
+		},
+		"WithCost is -1": func(_ *retryafter.Transport, r *http.Request) *http.Request {
+			return r.WithContext(retryafter.WithCost(r.Context(), -1))
+		},
 		"WithMaxAttempts is 0": func(t *retryafter.Transport, r *http.Request) *http.Request {
 			return r.WithContext(retryafter.WithMaxAttempts(r.Context(), 0))
 		},

@@ -51,9 +51,7 @@ func WithMaxAttempts(ctx context.Context, n int) context.Context {
 // *ConfigError.
 func WithCost(ctx context.Context, n int) context.Context {
 	o := *optionsOf(ctx)
-	if o.cost = n; n < 0 {
-		o.bad = &ConfigError{"WithCost", strconv.Itoa(n), "must not be negative"}
-	}
+	o.cost = n
 	return context.WithValue(ctx, optionsKey{}, &o)
 }
 

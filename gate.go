@@ -38,7 +38,15 @@ type Gate struct {
 
 	mu    sync.Mutex
 	holds map[Key]time.Time
-	sweep int // how many holds there may be before the next sweep
+	sweep int           // how many holds there may be before the next sweep
+	moves map[Key]*move // of the keys that someone waits for
+}
+
+// A move ends the waits of those who wait for something else when their key is
+// held.
+type move struct {
+	made    chan struct{} // closed when it is
+	waiters int
 }
 
 // Holds is the memory of Gates on several machines. Times are given as
@@ -61,6 +69,10 @@ func (g *Gate) Hold(ctx context.Context, key Key, until time.Time) {
 	g.mu.Lock()
 	if until.After(g.holds[key]) {
 		g.keep(key, until, now)
+		if m := g.moves[key]; m != nil {
+			close(m.made)
+			delete(g.moves, key)
+		}
 	}
 	g.mu.Unlock()
 	if g.Shared != nil {
@@ -110,6 +122,31 @@ func (g *Gate) held(ctx context.Context, key Key, from time.Time) time.Duration 
 		}
 	}
 	return left
+}
+
+// watch returns a context that ends with ctx, or when this Gate holds key for
+// longer than now.
+func (g *Gate) watch(ctx context.Context, key Key) (context.Context, context.CancelFunc) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.moves[key]
+	if m == nil {
+		m = &move{made: make(chan struct{})}
+		if g.moves == nil {
+			g.moves = make(map[Key]*move)
+		}
+		g.moves[key] = m
+	}
+	m.waiters++
+	ctx, cancel := cancelWith(ctx, m.made)
+	return ctx, func() {
+		cancel()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if m.waiters--; m.waiters == 0 && g.moves[key] == m {
+			delete(g.moves, key)
+		}
+	}
 }
 
 // Release ends the hold of key in this Gate, not in Shared.

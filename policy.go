@@ -108,12 +108,13 @@ type Call struct {
 
 // A Decision is what follows an attempt, with the parts it was made of.
 type Decision struct {
-	Retry  bool
-	Wait   time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
-	Server time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
-	Local  time.Duration // the local backoff; 0 where it stopped
-	Jitter time.Duration
-	Hint   Hint
+	Retry   bool
+	Wait    time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
+	Server  time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
+	Local   time.Duration // the local backoff; 0 where it stopped
+	Jitter  time.Duration
+	Limiter time.Duration // what the limiter needs, from Attempt.Received, where it was asked
+	Hint    Hint
 	// HintErr is why there is no Hint: ErrNoHint, or the *SyntaxError of a
 	// field that can't be read.
 	HintErr error
@@ -253,13 +254,13 @@ func (p *Policy) misfit(d *Decision, a *Attempt, c *Call) Reason {
 		return WaitTooLong
 	}
 	// The limiter fills while the call waits: the longer of the two counts.
-	need := d.Wait
 	if c.Limiter != nil {
-		need = max(need, c.Limiter(a.Received))
+		d.Limiter = c.Limiter(a.Received)
 	}
-	if c.Denies && need > d.Wait {
+	if c.Denies && d.Limiter > d.Wait {
 		return Limited
 	}
+	need := max(d.Wait, d.Limiter)
 	return p.overrun(add(need, max(p.Reserve, 0)), a, c.Deadline)
 }
 
@@ -376,11 +377,15 @@ func transient(err error) bool {
 	if _, ok := errors.AsType[*os.SyscallError](err); ok && runtime.GOOS == "windows" && !errors.Is(err, fs.ErrPermission) {
 		return true
 	}
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if t, ok := errors.AsType[timeouter](err); ok && t.Timeout() {
 		return true
 	}
 	return lostConnection(err)
+}
+
+type timeouter interface {
+	error
+	Timeout() bool
 }
 
 // lostConnections begin the texts of net/http's errors for a connection that
@@ -398,6 +403,9 @@ var lostConnections = []string{
 
 func lostConnection(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
+		if _, ok := err.(*net.OpError); ok {
+			continue // its text begins otherwise, and costs an allocation
+		}
 		text := err.Error()
 		if strings.HasPrefix(text, "stream error: ") && strings.Contains(text, "; REFUSED_STREAM") {
 			return true // RFC 9113, section 8.7: the server did nothing with it

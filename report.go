@@ -73,8 +73,9 @@ type Report struct {
 	Err      error         // what failed beside the attempts, as GetBody or the Limiter; else nil
 }
 
-// LogValue makes a Report readable in log/slog. It holds no URL and no header
-// field but the values computed from them.
+// LogValue makes a Report readable in log/slog. It holds no URL's userinfo or
+// query, and of header fields at most 64 bytes of a Retry-After that can't be
+// read.
 func (r Report) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 8)
 	attrs = append(attrs,
@@ -86,6 +87,9 @@ func (r Report) LogValue() slog.Value {
 	}
 	if d := r.Decision; d.Wait > 0 {
 		attrs = append(attrs, slog.Duration("wait", d.Wait), slog.Duration("server", d.Server))
+	}
+	if d := r.Decision.Limiter; d > 0 {
+		attrs = append(attrs, slog.Duration("limiter", d))
 	}
 	if err := r.Decision.HintErr; err != nil && !errors.Is(err, ErrNoHint) {
 		attrs = append(attrs, slog.String("hint_error", err.Error()))
@@ -104,6 +108,8 @@ func (r Report) String() string {
 		b.WriteByte('s')
 	}
 	switch d := r.Decision; {
+	case d.Limiter > d.Wait:
+		fmt.Fprintf(&b, ", the limiter needs %v", d.Limiter)
 	case d.Server > 0 && d.Server >= d.Local:
 		fmt.Fprintf(&b, ", the server asked for %v", d.Server)
 	case d.Wait > 0 && (d.Reason == 0 || d.Reason >= WaitTooLong): // else there was none to come
@@ -152,8 +158,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether Err is a timeout. http.Client asks for it.
 func (e *Error) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
+	t, ok := errors.AsType[timeouter](e.Err)
+	return ok && t.Timeout()
 }
 
 // A ConfigError reports a setting that makes no sense. It is returned by the

@@ -413,7 +413,9 @@ func (o *observation) defaults(t *rapid.T, s *script) (draws []time.Duration) {
 	for i := 0; i < len(o.waits); i += s.traced() {
 		seen(o.waits[i].Decision)
 	}
-	if r := o.report(); r.Decision.Reason != 0 || r.Stop == retryafter.GetBodyFailed {
+	r := o.report()
+	announced := len(o.waits) > 0 && o.waits[len(o.waits)-1].Attempt == r.Attempts+1
+	if r.Decision.Reason != 0 && !announced {
 		seen(r.Decision)
 	}
 	return draws

@@ -230,6 +230,9 @@ func (s *script) predict(start time.Time, draws []time.Duration) outcome {
 	}
 	finish := func() outcome {
 		o.End = now
+		if o.Last.Retry { // it came to nothing
+			o.Last.Retry, o.Last.Reason = false, o.Stop
+		}
 		if exhausted {
 			panic("not as many jitters as decisions")
 		}

@@ -176,13 +176,36 @@ func TestDenyTakesARateLimiter(t *testing.T) {
 			_, err := tr.RoundTrip(req)
 			if e, ok := errors.AsType[*retryafter.LimitError](err); ok {
 				limited++
-				if e.Delay != 0 || e.Timeout() {
+				if e.Delay != time.Second || e.Timeout() {
 					t.Errorf("%+v", e)
 				}
 			}
 		}
 		if limited != 3 || time.Since(far.t0) != 0 {
 			t.Errorf("%d refused, in %v", limited, time.Since(far.t0))
+		}
+	})
+}
+
+func TestARateLimitersDelayIsKnownBeforeTheResponseIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, open := range map[string]func() retryafter.Limiter{
+			"waiting": func() retryafter.Limiter { return rate.NewLimiter(rate.Every(time.Hour), 1) },
+			"denying": func() retryafter.Limiter { return retryafter.Deny(rate.NewLimiter(rate.Every(time.Hour), 1)) },
+		} {
+			far := &arrivals{t0: time.Now(), reply: func(int) *http.Response {
+				return &http.Response{StatusCode: 503, Header: http.Header{"Retry-After": {"5"}}}
+			}}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://server.test", nil)
+			resp, err := (&retryafter.Transport{Base: far, Limiter: open()}).RoundTrip(req)
+			if resp == nil || time.Since(far.t0) != 0 {
+				t.Errorf("%s: %v after %v", name, err, time.Since(far.t0))
+			}
+			if d := retryafter.ReportOf(resp).Decision; d.Limiter.Round(time.Millisecond) != time.Hour {
+				t.Errorf("%s: %+v", name, d)
+			}
 		}
 	})
 }

@@ -172,6 +172,10 @@ func drawScript(t *rapid.T) script {
 	s.policy.MaxWait = some(2, append([]time.Duration{-1, -1, -1, -1, -1, -1}, spans...), "max wait")
 	s.policy.MaxElapsed = some(5, spans, "max elapsed")
 	s.policy.Reserve = some(5, spans, "reserve")
+	if most := s.policy.MaxElapsed; most > 0 { // more would make no sense
+		s.policy.Reserve = min(s.policy.Reserve, most-1)
+		s.timeout = min(s.timeout, most)
+	}
 	if seldom(t, 8, "own retry") {
 		s.retry = rapid.SliceOfN(rapid.Bool(), 1, 4).Draw(t, "retry")
 	}

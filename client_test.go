@@ -748,3 +748,52 @@ func TestHooksMayLogWhatTheyGet(t *testing.T) {
 		}
 	})
 }
+
+func TestAServerThatRenewsItsPenaltyIsLeftAloneLongEnough(t *testing.T) {
+	// C071: a request within the window begins it anew.
+	synctest.Test(t, func(t *testing.T) {
+		var free time.Time
+		sent := 0
+		tr := &retryafter.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			sent++
+			if now := time.Now(); now.Before(free) || free.IsZero() {
+				free = now.Add(5 * time.Second)
+				return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"5"}}, Body: http.NoBody, Request: req}, nil
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		})}
+		resp, err := tr.RoundTrip(get(t.Context()))
+		if err != nil || resp.StatusCode != 200 || sent != 2 {
+			t.Errorf("%v, %v after %d requests", resp, err, sent)
+		}
+	})
+}
+
+func TestAWaitOfMaxWaitIsStillSpread(t *testing.T) {
+	// C043: nothing cuts the jitter away where the delay is just allowed.
+	instants := map[time.Duration]bool{}
+	for range 300 {
+		inBubble(t, []reply{told(429, "60"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Jitter = nil
+			if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			instants[s.arrivals[1]] = true
+		})
+	}
+	if len(instants) < 290 {
+		t.Errorf("300 clients came back at %d instants", len(instants))
+	}
+}
+
+func TestMaxElapsedThatNoWaitFitsEndsTheCall(t *testing.T) {
+	// C090: it ends, and zero is no bound.
+	for most, attempts := range map[time.Duration]int{0: 4, -1: 4, time.Millisecond: 1} {
+		inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.MaxElapsed = most
+			if _, err := tr.RoundTrip(get(t.Context())); err != nil || len(s.arrivals) != attempts {
+				t.Errorf("MaxElapsed %v: %d attempts, %v; want %d", most, len(s.arrivals), err, attempts)
+			}
+		})
+	}
+}

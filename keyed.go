@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Keyed is one Bucket a key, in bounded memory: about 60 bytes a key, and
-// nothing for a key that nobody asked for or that was only refused.
+// Keyed is one Bucket a key, in bounded memory: where they are many, about 60
+// bytes a key, and nothing for a key that was only refused.
 //
 // It remembers at most MaxKeys keys. A key whose bucket is full is as good as
 // unknown and makes way. Where none is full, the one with the least debt makes
@@ -31,8 +31,9 @@ type Keyed struct {
 	Capacity int64 // of each bucket, in tokens
 	Rate     Rate  // of each bucket
 
-	// MaxKeys is how many keys are remembered at most. 0 means 65536; less is a
-	// *ConfigError.
+	// MaxKeys is how many keys are remembered at most. The keys are spread over
+	// up to 64 parts by chance, so leave some room above what is needed. 0 means
+	// 65536; less is a *ConfigError.
 	MaxKeys int
 
 	once   sync.Once
@@ -260,28 +261,34 @@ func (b KeyedBucket) WaitN(ctx context.Context, n int) error {
 	if cost == 0 {
 		return nil
 	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return &LimitError{Err: context.DeadlineExceeded} // as Bucket, which looks at the clock too
-	}
-	q := b.join(cost)
+	q, err := b.join(ctx, cost)
 	if q == nil {
-		return nil
+		return err
 	}
 	defer b.leave(q)
 	return q.WaitN(ctx, n)
 }
 
-// join charges cost at once and returns nil, or returns the queue to wait in.
-func (b KeyedBucket) join(cost uint64) *queuedBucket {
+// join charges cost at once, or refuses it for the deadline, or returns the
+// queue to wait in.
+func (b KeyedBucket) join(ctx context.Context, cost uint64) (*queuedBucket, error) {
 	k, s := b.keyed, b.shard()
+	deadline, hasDeadline := ctx.Deadline()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.queues[b.hash]
 	if q == nil {
-		if s.take(k, b.hash, int64(time.Since(k.base)), cost) {
-			return nil
+		now := int64(time.Since(k.base))
+		l, _ := s.levels.get(b.hash, now)
+		wait := k.meter.wait(l, now, cost)
+		switch {
+		case hasDeadline && later(now, wait) >= int64(deadline.Sub(k.base)):
+			return nil, &LimitError{Delay: wait, Err: context.DeadlineExceeded}
+		case wait == 0:
+			s.take(k, b.hash, now, cost)
+			return nil, nil
 		}
-		l, seen := s.levels.take(b.hash, int64(time.Since(k.base)))
+		l, seen := s.levels.take(b.hash, now)
 		q = &queuedBucket{Bucket: Bucket{Capacity: k.Capacity, Rate: k.Rate, base: k.base, meter: k.meter, level: l}, began: l, seen: seen}
 		if s.queues == nil {
 			s.queues = make(map[hash]*queuedBucket)
@@ -289,7 +296,7 @@ func (b KeyedBucket) join(cost uint64) *queuedBucket {
 		s.queues[b.hash] = q
 	}
 	q.users++
-	return q
+	return q, nil
 }
 
 func (b KeyedBucket) leave(q *queuedBucket) {

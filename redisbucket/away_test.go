@@ -48,11 +48,11 @@ func TestScriptIsSentOnceAndThenNamed(t *testing.T) {
 func TestScriptFlushIsNoticedByNobody(t *testing.T) {
 	_, rdb, client := serve(t)
 	count := &counted{Client: client}
-	b := &Bucket{Client: count, Capacity: 50, Rate: retryafter.PerSecond(400), Timeout: patient, Events: func(e Event) { t.Error(e.Err) }}
-	take(t, b, 1)
+	b := &Bucket{Client: count, Capacity: crowd.Capacity, Rate: crowd.Rate, Timeout: patient, Events: func(e Event) { t.Error(e.Err) }}
+	take(t, b, 200)
 	first := stateOf(t, rdb, NameOf("retryafter:bucket:", ""))
 	var admitted atomic.Int64
-	admitted.Add(1)
+	admitted.Add(200)
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -66,7 +66,7 @@ func TestScriptFlushIsNoticedByNobody(t *testing.T) {
 			}
 		})
 	}
-	for range 200 {
+	for range 400 {
 		rdb.ScriptFlush(ctx)
 		time.Sleep(time.Millisecond)
 	}

@@ -156,14 +156,14 @@ func (l *link) run(ctx context.Context, s *script, key string, args []string) (i
 		return 0, err
 	}
 	// An end by the caller is not held against Redis, nor does it open anything.
-	if err := endOf(ctx); err != nil {
+	if err := endOf(ctx, within, err); err != nil {
 		l.unasked()
 		return 0, err
 	}
 	switch {
-	case within.Err() != nil:
+	case within.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		err = noReply(l.timeout)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.Canceled):
 		err = opaque(err.Error())
 	}
 	l.failed(err)
@@ -223,13 +223,18 @@ func contextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// endOf is contextError, a moment earlier: a connection whose deadline is
-// ctx's may end before ctx says so.
-func endOf(ctx context.Context) error {
+// endOf is contextError, a moment earlier: a connection whose deadline is that
+// of ctx may time out before ctx says so. within has the earliest deadline.
+func endOf(ctx, within context.Context, err error) error {
 	if err := contextError(ctx); err != nil {
 		return err
 	}
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+	deadline, ok := ctx.Deadline()
+	if first, _ := within.Deadline(); !ok || deadline.After(first) {
+		return nil
+	}
+	var t interface{ Timeout() bool }
+	if !time.Now().Before(deadline) || errors.As(err, &t) && t.Timeout() {
 		return context.DeadlineExceeded
 	}
 	return nil

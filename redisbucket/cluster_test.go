@@ -17,43 +17,13 @@ import (
 	"github.com/retryafter-go/retryafter/redisbucket/internal/redisserver"
 )
 
-// cluster starts three masters on the loopback and returns clients of each.
 func cluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 	t.Helper()
-	for range 3 {
-		port, err := redisserver.FreePort(10000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := redisserver.Test(t, port, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+	for _, s := range redisserver.TestCluster(t) {
 		masters = append(masters, connect(t, s.Socket))
-		addrs = append(addrs, fmt.Sprintf("127.0.0.1:%d", port))
+		addrs = append(addrs, s.Addr())
 	}
-	for i, m := range masters {
-		from, to := i*16384/3, (i+1)*16384/3-1
-		if err := m.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
-			t.Fatal(err)
-		}
-		host, port, _ := strings.Cut(addrs[i], ":")
-		if err := masters[0].ClusterMeet(ctx, host, port).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		ready := 0
-		for _, m := range masters {
-			info := m.ClusterInfo(ctx).Val()
-			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3") && strings.Contains(info, "cluster_size:3") {
-				ready++
-			}
-		}
-		if ready == 3 {
-			return masters, addrs
-		}
-		if time.Since(begin) > 30*time.Second {
-			t.Fatalf("the cluster did not form: %s", masters[0].ClusterInfo(ctx).Val())
-		}
-	}
+	return masters, addrs
 }
 
 func TestClusterKeepsEachKeyInASlot(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -93,24 +94,44 @@ func (s *Server) Run() error {
 
 // answers asks whoever listens whether it is the process that was started.
 func (s *Server) answers() error {
+	info, err := s.Do("INFO server")
+	if err == nil && !strings.Contains(info, "process_id:"+strconv.Itoa(s.cmd.Process.Pid)+"\r\n") {
+		err = errors.New("another process listens")
+	}
+	return err
+}
+
+// Do sends one command as words with blanks between them, and returns a simple
+// or bulk reply.
+func (s *Server) Do(command string) (string, error) {
 	c, err := net.DialTimeout("unix", s.Socket, time.Second)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(time.Second))
-	if _, err := c.Write([]byte("INFO server\r\n")); err != nil {
-		return err
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := fmt.Fprintf(c, "%s\r\n", command); err != nil {
+		return "", err
 	}
-	for r := bufio.NewReader(c); ; {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return err
-		}
-		if strings.TrimSpace(line) == "process_id:"+strconv.Itoa(s.cmd.Process.Pid) {
-			return nil
-		}
+	r := bufio.NewReader(c)
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
 	}
+	line = strings.TrimSpace(line)
+	if line[0] == '-' {
+		return "", errors.New(line[1:])
+	}
+	if line[0] != '$' {
+		return line[1:], nil
+	}
+	n, err := strconv.Atoi(line[1:])
+	if err != nil || n < 0 {
+		return "", err
+	}
+	bulk := make([]byte, n)
+	_, err = io.ReadFull(r, bulk)
+	return string(bulk), err
 }
 
 // Signal sends sig to the server's process.
@@ -151,9 +172,53 @@ func Test(t T, port int, args ...string) *Server {
 	return s
 }
 
-// FreePort returns a loopback port that nobody listens on, nor on the one that
-// is above by the distance.
-func FreePort(distance int) (int, error) {
+// TestCluster starts three masters that share the slots of a cluster.
+func TestCluster(t T) []*Server {
+	t.Helper()
+	var all []*Server
+	for range 3 {
+		port, err := freePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Test(t, port, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"))
+	}
+	for i, s := range all {
+		if _, err := s.Do(fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/3, (i+1)*slots/3-1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := all[0].Do(fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d", s.Port)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for begin := time.Now(); !formed(all); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the cluster did not form")
+		}
+	}
+	return all
+}
+
+const slots = 16384
+
+func formed(all []*Server) bool {
+	for _, s := range all {
+		info, err := s.Do("CLUSTER INFO")
+		for _, want := range []string{"cluster_state:ok", "cluster_known_nodes:3", "cluster_size:3"} {
+			if err != nil || !strings.Contains(info, want+"\r\n") {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Addr is the server's address on the loopback.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.Port) }
+
+// freePort returns a loopback port that nobody listens on, nor on the one that
+// the nodes of a cluster use beside it.
+func freePort() (int, error) {
 	for range 100 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -161,10 +226,7 @@ func FreePort(distance int) (int, error) {
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		l.Close()
-		if distance == 0 {
-			return port, nil
-		}
-		if other, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+distance)); err == nil {
+		if other, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+10000)); err == nil {
 			other.Close()
 			return port, nil
 		}

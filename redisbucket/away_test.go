@@ -1,3 +1,5 @@
+//go:build unix
+
 package redisbucket_test
 
 import (
@@ -19,11 +21,6 @@ import (
 	"github.com/retryafter-go/retryafter/redisbucket/goredisclient"
 	"github.com/retryafter-go/retryafter/redisbucket/internal/redisserver"
 )
-
-func isUnavailable(err error) bool {
-	_, ok := errors.AsType[*UnavailableError](err)
-	return ok
-}
 
 func TestScriptIsSentOnceAndThenNamed(t *testing.T) {
 	_, rdb, client := serve(t)

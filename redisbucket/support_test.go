@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -136,4 +137,9 @@ func take(t testing.TB, b interface {
 		t.Fatal(err)
 	}
 	return d
+}
+
+func isUnavailable(err error) bool {
+	_, ok := errors.AsType[*UnavailableError](err)
+	return ok
 }

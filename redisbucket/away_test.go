@@ -329,7 +329,7 @@ func TestDeadRedisIsAskedOnceACoolOff(t *testing.T) {
 		for range 3 {
 			time.Sleep(5*time.Second - 1)
 			ask(50, 0)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			f.during = func() { time.Sleep(90 * time.Millisecond) } // the others come meanwhile
 			ask(50, 1)
 			f.during = nil
@@ -448,7 +448,7 @@ func TestReplicaAndFullServerAreAway(t *testing.T) {
 	set("maxmemory", "1")
 	refused("OOM")
 	set("maxmemory", "0")
-	if err := rdb.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+	if err := rdb.ReplicaOf(ctx, "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	refused("READONLY")
@@ -456,7 +456,7 @@ func TestReplicaAndFullServerAreAway(t *testing.T) {
 	if d, err := b.Take(ctx, 1); !isUnavailable(err) {
 		t.Errorf("wait %v, error %v; want MASTERDOWN", d, err)
 	}
-	rdb.SlaveOf(ctx, "NO", "ONE")
+	rdb.ReplicaOf(ctx, "NO", "ONE")
 	take(t, b, 1)
 }
 

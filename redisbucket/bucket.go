@@ -55,10 +55,9 @@ type Event struct {
 // A Bucket is a token bucket that all who use the same Prefix and Key share. It
 // holds up to Capacity tokens, gains Rate, and is full at first.
 //
-// Capacity and Rate must be positive, and as a ratio simple enough for a script
-// to count with: with T the time between tokens in units of which a microsecond
-// is a whole number, some 4·10^15/T tokens are possible, as six million at five
-// an hour, or 4·10^9 at 1 000 007 a second. Client must be set. Settings that
+// Capacity and Rate must be positive, and small enough for a script to count
+// with exactly: at five an hour six million tokens are possible, at a million
+// and seven a second four thousand million. Client must be set. Settings that
 // make no sense are a *[retryafter.ConfigError] of every use, whatever WhenAway.
 //
 // A cost above Capacity, or below 0, is a *[retryafter.CostError]; one of 0 is

@@ -30,14 +30,6 @@ func (r Rate) String() string {
 	return strconv.FormatInt(r.Tokens, 10) + "/" + r.Per.String()
 }
 
-// A Limiter admits work at some rate. WaitN returns nil once work that costs n
-// may begin, and an error where it can't or where ctx is done before; an error
-// has cost nothing. [Bucket] is a Limiter, and so is the Limiter of
-// golang.org/x/time/rate. A Limiter may be used from many goroutines at once.
-type Limiter interface {
-	WaitN(ctx context.Context, n int) error
-}
-
 // A Bucket is a token bucket. It holds up to Capacity tokens, gains Rate, and
 // admits work that finds its cost in tokens there, which it takes out. What it
 // admits in any span of time t costs at most Capacity + Rate·t, exactly: there
@@ -112,6 +104,25 @@ func (b *Bucket) DelayN(t time.Time, n int) (time.Duration, error) {
 		return 0, err
 	}
 	return b.delay(int64(t.Sub(b.base)), cost), nil
+}
+
+// TakeN takes n tokens at t and returns 0, or takes nothing and returns the wait
+// of [Bucket.DelayN], which is then more than 0.
+func (b *Bucket) TakeN(t time.Time, n int) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.open(&t); err != nil {
+		return 0, err
+	}
+	cost, err := b.cost(n)
+	if err != nil {
+		return 0, err
+	}
+	now := int64(t.Sub(b.base))
+	if b.take(now, n) {
+		return 0, nil
+	}
+	return max(b.delay(now, cost), 1), nil // those who wait come first, however soon
 }
 
 // Wait is WaitN for one token.

@@ -9,7 +9,9 @@ import (
 // A RetryBudget bounds what retries add to the load of a server that fails.
 // Each retry withdraws from it, and is not made where it is spent; each call
 // that succeeds at its first attempt deposits a share of a retry; and a retry
-// that succeeds gets its withdrawal back.
+// that succeeds gets its withdrawal back. A success is a response that Policy
+// takes for final and whose status is below 500. Settings below 0 make the
+// calls fail with a *ConfigError.
 //
 // In an outage in which every attempt fails, n calls send at most n + Retries
 // attempts in all. While a part of them still succeeds at the first attempt,
@@ -34,16 +36,23 @@ type RetryBudget struct {
 	// earn one retry. 0 means 10.
 	SuccessesPerRetry int
 
-	// MaxKeys is how many keys are remembered at most. A full budget makes way
-	// for others; else the least spent one does, and unknown keys then begin as
-	// much spent, so that nothing is gained by being forgotten. 0 means 65536.
+	// MaxKeys is how many keys have a budget of their own. A full one makes way
+	// for another; where none is full, further keys share one, and a key that
+	// finds a place later begins as much spent as that one is. So nothing is
+	// gained by being forgotten, and nothing that is paid back is lost. 0 means
+	// 65536.
 	MaxKeys int
 
-	once   sync.Once
-	err    error
-	meter  meter
-	mu     sync.Mutex
-	levels levels
+	once  sync.Once
+	err   error
+	most  int
+	retry uint64 // units a retry; a success is one
+	size  uint64 // units in a full budget
+
+	mu    sync.Mutex
+	spent map[hash]uint64 // units missing from full
+	full  int             // how many in spent miss nothing
+	rest  uint64          // units missing from the budget that further keys share
 }
 
 func (b *RetryBudget) open() error {
@@ -57,7 +66,7 @@ func (b *RetryBudget) open() error {
 		}{
 			{"Retries", &retries, 100, 1 << 30},
 			{"SuccessesPerRetry", &successes, 10, 1 << 30},
-			{"MaxKeys", &most, defaultMaxKeys, 1 << 31},
+			{"MaxKeys", &most, defaultMaxKeys, 1 << 30},
 		} {
 			switch v := *setting.value; {
 			case v < 0:
@@ -70,9 +79,9 @@ func (b *RetryBudget) open() error {
 				*setting.value = setting.unsaid
 			}
 		}
-		// A bucket without flow: a retry is a token, a success a unit of it.
-		b.meter = meter{token: uint64(successes), size: uint64(retries) * uint64(successes)}
-		b.levels = levels{meter: &b.meter, limit: most}
+		b.most = most
+		b.retry, b.size = uint64(successes), uint64(retries)*uint64(successes)
+		b.spent = make(map[hash]uint64)
 	})
 	return b.err
 }
@@ -86,30 +95,34 @@ func (b *RetryBudget) Withdraw(key Key) bool {
 	h := hashOf(key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, _ := b.levels.get(h)
-	l, ok := b.meter.take(l, 0, b.meter.token)
-	if ok {
-		b.levels.put(h, l, 0)
+	spent := b.of(h)
+	if spent+b.retry > b.size {
+		return false
 	}
-	return ok
+	b.set(h, spent+b.retry)
+	return true
 }
 
 // Refund gives a withdrawal back.
-func (b *RetryBudget) Refund(key Key) { b.pay(key, func() uint64 { return b.meter.token }) }
+func (b *RetryBudget) Refund(key Key) {
+	if b.open() == nil {
+		b.pay(key, b.retry)
+	}
+}
 
 // Deposit pays in for a call that succeeded at its first attempt.
-func (b *RetryBudget) Deposit(key Key) { b.pay(key, func() uint64 { return 1 }) }
-
-func (b *RetryBudget) pay(key Key, units func() uint64) {
-	if b.open() != nil {
-		return
+func (b *RetryBudget) Deposit(key Key) {
+	if b.open() == nil {
+		b.pay(key, 1)
 	}
+}
+
+func (b *RetryBudget) pay(key Key, units uint64) {
 	h := hashOf(key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l, _ := b.levels.get(h); l.debt > 0 {
-		l.debt -= min(units(), l.debt)
-		b.levels.put(h, l, 0)
+	if spent := b.of(h); spent > 0 {
+		b.set(h, spent-min(units, spent))
 	}
 }
 
@@ -120,6 +133,46 @@ func (b *RetryBudget) Left(key Key) int {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, _ := b.levels.get(hashOf(key))
-	return int((b.meter.size - l.debt) / b.meter.token)
+	return int((b.size - b.of(hashOf(key))) / b.retry)
+}
+
+// of is what is missing from the budget of h.
+func (b *RetryBudget) of(h hash) uint64 {
+	if spent, ok := b.spent[h]; ok {
+		return spent
+	}
+	return b.rest
+}
+
+// set says what is missing from the budget of h, in a place of its own or, where
+// there is none, in that of the rest.
+func (b *RetryBudget) set(h hash, spent uint64) {
+	before, ok := b.spent[h]
+	if !ok && len(b.spent) >= b.most {
+		b.sweep()
+		if len(b.spent) >= b.most {
+			b.rest = spent
+			return
+		}
+	}
+	if ok && before == 0 {
+		b.full--
+	}
+	if spent == 0 {
+		b.full++
+	}
+	b.spent[h] = spent
+}
+
+// sweep makes room by forgetting the keys whose budgets are full.
+func (b *RetryBudget) sweep() {
+	if b.full == 0 {
+		return
+	}
+	for h, spent := range b.spent {
+		if spent == 0 {
+			delete(b.spent, h)
+		}
+	}
+	b.full = 0
 }

@@ -1,13 +1,12 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,17 +23,20 @@ import (
 // all attempts and waits. A RoundTrip that stops with a response in hand
 // returns it with its body unread and a nil error, and ReportOf tells why; one
 // that stops without returns an *Error. A call that its first attempt settles
-// returns just what Base returned.
+// returns just what Base returned, with an AttemptTimeout in a Body that ends it.
 type Transport struct {
-	// Base sends each attempt. nil means http.DefaultTransport.
+	// Base sends each attempt. nil means http.DefaultTransport. A Base that
+	// repeats by itself multiplies the attempts.
 	Base http.RoundTripper
 
 	// Policy says whether and when to send again.
 	Policy
 
 	// AttemptTimeout bounds each attempt until its response header has
-	// arrived; it never cuts a body that is being read. An attempt that
-	// exceeds it fails with ErrAttemptTimeout. 0 sets no bound.
+	// arrived, the sending of its body included; it never cuts a response body
+	// that is being read. An attempt that exceeds it fails with
+	// ErrAttemptTimeout. 0 sets no bound; a negative one makes the calls fail
+	// with a *ConfigError.
 	AttemptTimeout time.Duration
 
 	// Limiter is asked before every attempt, the first included, after any
@@ -55,30 +57,22 @@ type Transport struct {
 	Trace *Trace
 }
 
-// ErrAttemptTimeout is what an attempt failed with that Transport's
-// AttemptTimeout ended. It is a timeout, but not a context.DeadlineExceeded:
-// that is the caller's.
-var ErrAttemptTimeout error = attemptTimeout{}
-
-type attemptTimeout struct{}
-
-func (attemptTimeout) Error() string {
-	return "retryafter: no response header within AttemptTimeout"
-}
-func (attemptTimeout) Timeout() bool { return true }
-
-// What may be read of a response that is let go, so that its connection can
-// serve the next attempt, and for how long.
-const (
-	drainBytes = 64 << 10
-	drainTime  = 50 * time.Millisecond
-)
-
 func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
+	switch {
+	case t.Base != nil:
 		return t.Base
+	case http.DefaultTransport == http.RoundTripper(t):
+		return ownBase{}
 	}
 	return http.DefaultTransport
+}
+
+// ownBase is the Base of a Transport that would send by itself, for ever.
+type ownBase struct{}
+
+func (ownBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	closeBody(req)
+	return nil, &ConfigError{"Transport.Base", "nil", "must be set where http.DefaultTransport is the Transport itself"}
 }
 
 // CloseIdleConnections closes Base's, where it has such a method.
@@ -102,6 +96,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		c.first = time.Now()
 	}
+	if _, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok {
+		// A context that another call's attempt has left, or is in.
+		c.latest = &attemptContext{Context: req.Context(), number: 1}
+		req = req.WithContext(c.latest)
+		c.latest.req = req
+	}
 	return c.follow(c.send(req))
 }
 
@@ -123,7 +123,7 @@ type call struct {
 func (c *call) plain() bool {
 	t := c.t
 	return t.Limiter == nil && t.Gate == nil && t.Budget == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
-		t.AttemptTimeout == 0 && t.Reserve >= 0 && !c.opts.isBad && c.req.Response == nil
+		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.opts.cost >= 0 && c.req.Response == nil
 }
 
 // begin does what comes before the first attempt: rules 1 and 2.
@@ -143,12 +143,18 @@ func (c *call) begin() error {
 
 func (c *call) misconfigured() error {
 	switch t := c.t; {
-	case c.opts.isBad:
-		return &ConfigError{"WithMaxAttempts", strconv.Itoa(c.opts.badAttempts), "must be at least 1"}
+	case c.opts.bad != nil:
+		return c.opts.bad
 	case t.AttemptTimeout < 0:
 		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be negative"}
 	case t.Reserve < 0:
 		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must not be negative"}
+	case t.MaxElapsed > 0 && t.Reserve >= t.MaxElapsed:
+		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must be less than MaxElapsed, " + t.MaxElapsed.String()}
+	case t.MaxElapsed > 0 && t.AttemptTimeout > t.MaxElapsed:
+		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be more than MaxElapsed, " + t.MaxElapsed.String()}
+	case c.opts.cost < 0:
+		return &ConfigError{"WithCost", strconv.Itoa(c.opts.cost), "must not be negative"}
 	case t.Budget != nil:
 		return t.Budget.open()
 	}
@@ -170,10 +176,10 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.traced() {
 			c.attemptDone(a)
 		}
-		c.hold(&a)
 		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.held(a.Received)}
+		c.hold(&a) // later, so that this call's own delay is not measured twice
 		if c.limiter != nil {
-			bounds.Limiter = c.limiterDelay
+			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
 		}
 		if c.t.Policy.Backoff != nil {
 			bounds.Backoff = c.nextBackoff
@@ -187,12 +193,15 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			return c.stop(d.Reason, resp, err)
 		}
 		next, bodyErr := c.next()
-		if bodyErr != nil {
+		switch {
+		case bodyErr != nil:
 			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
+		case canceled(c.req) != nil: // while it was decided
+			closeBody(next)
+			return c.stop(Canceled, resp, err)
 		}
-		release(resp)
-		if err := c.resume(&a, d); err != nil {
+		if err := c.resume(&a, d, resp); err != nil {
 			closeBody(next)
 			return nil, err
 		}
@@ -206,9 +215,10 @@ func (c *call) settled(resp *http.Response) bool {
 	return resp != nil && c.t.Retry == nil && settles(resp.StatusCode) && !c.traced()
 }
 
-// resume makes the wait before an attempt that follows another.
-func (c *call) resume(a *Attempt, d *Decision) error {
-	if err := c.wait(a, d); err != nil {
+// resume makes the wait before an attempt that follows another, and lets go of
+// the other's response.
+func (c *call) resume(a *Attempt, d *Decision, resp *http.Response) error {
+	if err := c.wait(a, d, resp); err != nil {
 		return err
 	}
 	return c.pass(nil)
@@ -216,36 +226,39 @@ func (c *call) resume(a *Attempt, d *Decision) error {
 
 // pass makes the waits that an attempt has to make whatever came before it: for
 // what a Gate was told, for the 3xx that led to it, and for its token. Another
-// call may be told something while this one waits for its token.
+// call may be told something while this one waits for its token. Then it leaves
+// the queue, waits its turn and begins anew: no token is kept through a wait.
 func (c *call) pass(redirect *http.Response) error {
-	limiter := c.limiterDelay
-	if c.limiter == nil {
-		limiter = nil
+	for {
+		if err := c.waitTurn(redirect); err != nil || c.limiter == nil {
+			return err
+		}
+		redirect = nil
+		if held, err := c.admit(); err != nil || !held {
+			return err
+		}
 	}
-	if err := c.waitTurn(redirect, limiter); err != nil || limiter == nil {
-		return err
-	}
-	if err := c.admit(); err != nil {
-		return err
-	}
-	return c.waitTurn(nil, nil)
 }
 
-func (c *call) waitTurn(redirect *http.Response, limiter func(time.Time) time.Duration) error {
+func (c *call) waitTurn(redirect *http.Response) error {
 	for c.t.Gate != nil || redirect != nil {
 		a := c.now()
 		if redirect != nil {
 			a.StatusCode, a.Header = redirect.StatusCode, redirect.Header
 		}
-		d := c.t.Policy.enter(&a, &Call{Deadline: c.deadline(), Held: c.held(a.Received), Limiter: limiter})
-		if d.Server == 0 {
+		bounds := Call{Deadline: c.deadline(), Held: c.held(a.Received)}
+		if c.limiter != nil {
+			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
+		}
+		var d Decision
+		if !c.t.Policy.enter(&d, &a, &bounds) {
 			return nil
 		}
 		c.report.Decision = d
 		if !d.Retry {
 			return c.fail(d.Reason, refusals[d.Reason])
 		}
-		if err := c.wait(&a, &d); err != nil {
+		if err := c.wait(&a, &d, nil); err != nil {
 			return err
 		}
 		redirect = nil
@@ -268,17 +281,14 @@ func (c *call) held(from time.Time) time.Duration {
 	if c.t.Gate == nil {
 		return 0
 	}
-	left := c.t.Gate.Held(c.req.Context(), c.gateKey)
-	if left == 0 {
-		return 0
-	}
-	return add(left, time.Since(from))
+	return c.t.Gate.held(c.req.Context(), c.gateKey, from)
 }
 
 func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
 
-// wait announces d's wait and makes it. What it returns ends the call.
-func (c *call) wait(a *Attempt, d *Decision) error {
+// wait announces d's wait, lets go of resp, if there is one, and makes the wait.
+// What it returns ends the call.
+func (c *call) wait(a *Attempt, d *Decision, resp *http.Response) error {
 	if c.traced() {
 		c.waiting(WaitInfo{
 			Request: c.req, Attempt: c.report.Attempts + 1,
@@ -286,6 +296,7 @@ func (c *call) wait(a *Attempt, d *Decision) error {
 			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
+	release(resp, c.req, a.Received, d.Wait)
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
 		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
 		return c.fail(Canceled, err)
@@ -315,31 +326,94 @@ func (c *call) now() Attempt {
 	return a
 }
 
-// admit asks the Limiter for the next attempt. What it returns ends the call.
-func (c *call) admit() error {
+// admit asks the Limiter for the next attempt, and reports whether it gave up
+// waiting because the Gate moved. An error ends the call.
+func (c *call) admit() (held bool, err error) {
+	if gone := canceled(c.req); gone != nil {
+		return false, c.fail(Canceled, gone)
+	}
 	ctx, begin := c.req.Context(), time.Now()
-	d, known := c.limiterNeeds(begin)
-	atOnce := known && d == 0 && c.report.Attempts == 0 // then there is no wait for Reserve to follow
-	if until, ok := c.latestStart(); ok && !atOnce {
+	d, known := c.limiterTakes(begin)
+	if known && d == 0 {
+		return false, nil
+	}
+	afterWait := c.report.Attempts > 0 || known // so that Reserve counts
+	until, bounded := c.latestStart()
+	if bounded && afterWait {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, until)
 		defer cancel()
 	}
-	if d > 0 && c.traced() {
+	if known && c.traced() && !c.denies() && fits(ctx, begin, d) {
 		c.waiting(WaitInfo{Request: c.req, Attempt: c.report.Attempts + 1, Limiter: true, Wait: d, Until: begin.Add(d)})
 	}
-	err := c.limiter.WaitN(ctx, c.opts.cost)
-	c.report.Limited = add(c.report.Limited, time.Since(begin))
+	if c.req.Cancel != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = cancelWith(ctx, c.req.Cancel)
+		defer cancel()
+	}
+	if c.t.Gate != nil && !c.denies() {
+		var cancel context.CancelFunc
+		ctx, cancel = c.t.Gate.watch(ctx, c.gateKey)
+		defer cancel()
+	}
+	err = c.limiter.WaitN(ctx, c.opts.cost)
+	took := time.Since(begin)
+	c.report.Limited = add(c.report.Limited, took)
 	if gone := canceled(c.req); gone != nil {
-		return c.fail(Canceled, gone)
+		return false, c.fail(Canceled, gone)
+	}
+	if c.held(time.Now()) > 0 {
+		return true, nil // the token, if there is one, is lost
+	}
+	if _, bad := errors.AsType[*ConfigError](err); bad {
+		return false, c.fail(Misconfigured, err)
 	}
 	if err != nil {
-		return c.fail(Limited, err)
+		if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
+			return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
+		}
+		return false, c.fail(Limited, err)
 	}
-	if atOnce {
-		return nil
+	if !afterWait && took < atOnce {
+		return false, nil
 	}
-	return c.recheck()
+	return false, c.recheck()
+}
+
+// fitsDeadline reports whether it is for the caller's deadline, and not for
+// MaxElapsed, that an attempt must not start later than until.
+func (c *call) fitsDeadline(until time.Time) bool {
+	deadline := c.deadline()
+	return !deadline.IsZero() && !until.Before(deadline.Add(-c.t.Reserve))
+}
+
+// atOnce is what a Limiter may take that does not wait.
+const atOnce = time.Millisecond
+
+// denies reports whether the Limiter refuses where others wait.
+func (c *call) denies() bool {
+	_, ok := c.limiter.(interface{ denies() })
+	return ok
+}
+
+// fits reports whether d from now on ends before ctx's deadline.
+func fits(ctx context.Context, now time.Time, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return !ok || d < deadline.Sub(now)
+}
+
+// cancelWith is context.WithCancel that ends with ch too.
+func cancelWith(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ch:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // latestStart is when the Limiter must have admitted the next attempt, where
@@ -354,19 +428,31 @@ func (c *call) latestStart() (time.Time, bool) {
 	return until.Add(-c.t.Reserve), !until.IsZero() && c.t.Reserve > 0
 }
 
-// limiterNeeds is how long the Limiter needs from now on, where it can tell.
-func (c *call) limiterNeeds(now time.Time) (d time.Duration, known bool) {
-	if l, ok := c.limiter.(interface {
-		DelayN(time.Time, int) (time.Duration, error)
-	}); ok {
-		d, err := l.DelayN(now, c.opts.cost)
+// limiterTakes takes the next attempt's tokens, or tells how long they need,
+// where the Limiter can do either.
+func (c *call) limiterTakes(now time.Time) (d time.Duration, known bool) {
+	switch l := c.limiter.(type) {
+	case taker:
+		d, err := l.TakeN(now, c.opts.cost)
 		return d, err == nil
+	case tokens:
+		d, err := takeTokens{l}.TakeN(now, c.opts.cost)
+		return d, err == nil
+	case delayer:
+		d, err := l.DelayN(now, c.opts.cost)
+		return d, err == nil && d > 0 // it takes nothing
 	}
 	return 0, false
 }
 
-func (c *call) limiterDelay(now time.Time) time.Duration {
-	d, _ := c.limiterNeeds(now)
+// limiterDelay is how long the Limiter needs from now on, where it can tell.
+func (c *call) limiterDelay(now time.Time) (d time.Duration) {
+	switch l := c.limiter.(type) {
+	case delayer:
+		d, _ = l.DelayN(now, c.opts.cost)
+	case tokens:
+		d, _ = takeTokens{l}.DelayN(now, c.opts.cost)
+	}
 	return d
 }
 
@@ -419,13 +505,16 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	if b := c.t.Budget; b != nil {
 		switch key := keyOf(c.req, b.Key); {
-		case why == Final && resp != nil && c.report.Attempts == 1:
+		case why == GetBodyFailed, why == Canceled && c.report.Decision.Retry:
+			b.Refund(key) // the attempt that was paid for is not made
+		case why != Final || resp == nil || resp.StatusCode >= 500:
+		case c.report.Attempts == 1:
 			b.Deposit(key)
-		case why == Final && resp != nil, why == GetBodyFailed:
+		default:
 			b.Refund(key)
 		}
 	}
-	c.report.Stop = why
+	c.conclude(why)
 	c.done()
 	switch {
 	case why == Final && c.report.Attempts == 1:
@@ -436,18 +525,30 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	case why == Canceled:
 		ctx := c.req.Context()
 		if !errors.Is(err, ctx.Err()) || !errors.Is(err, context.Cause(ctx)) {
-			err = fmt.Errorf("%w: %w", canceled(c.req), err)
+			why := canceled(c.req)
+			if errors.Is(err, context.Cause(ctx)) {
+				why = ctx.Err() // the cause is told by err
+			}
+			err = fmt.Errorf("%w: %w", why, err)
 		}
 	}
 	return nil, &Error{Report: c.report, Err: err}
 }
 
+// conclude says why the call ends, also where it was decided to go on.
+func (c *call) conclude(why Reason) {
+	c.report.Stop = why
+	if d := &c.report.Decision; d.Retry {
+		d.Retry, d.Reason = false, why
+	}
+}
+
 // fail ends the call without a response.
 func (c *call) fail(why Reason, err error) error {
 	if b := c.t.Budget; b != nil && c.report.Attempts > 0 {
-		b.Refund(keyOf(c.req, b.Key)) // the attempt that was paid for is not made
+		b.Refund(keyOf(c.req, b.Key)) // as in stop
 	}
-	c.report.Stop = why
+	c.conclude(why)
 	c.report.Err = err
 	c.done()
 	return &Error{Report: c.report, Err: err}
@@ -458,44 +559,7 @@ var refusals = map[Reason]error{
 	WaitTooLong:     refused("the wait is longer than MaxWait"),
 	DeadlineTooNear: fmt.Errorf("the wait would not end before the deadline: %w", context.DeadlineExceeded),
 	ElapsedTooLong:  refused("the wait would not end within MaxElapsed"),
-}
-
-// attemptContext is the context of an attempt after the first, and of a
-// response that has a Report to tell.
-type attemptContext struct {
-	context.Context
-	number int
-	req    *http.Request // whose context it is
-	report Report
-	sent   http.Request // req and its URL, to save allocations
-	url    url.URL
-}
-
-// clone is req.Clone(a), with fewer allocations where no form was parsed. It
-// shares what can't be written to, as URL.User.
-func (a *attemptContext) clone(req *http.Request) *http.Request {
-	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
-		return req.Clone(a)
-	}
-	a.sent = *req.WithContext(a)
-	r := &a.sent
-	if req.URL != nil {
-		a.url = *req.URL
-		r.URL = &a.url
-	}
-	r.Header = req.Header.Clone()
-	r.Trailer = req.Trailer.Clone()
-	r.TransferEncoding = slices.Clone(req.TransferEncoding)
-	return r
-}
-
-type attemptKey struct{}
-
-func (a *attemptContext) Value(key any) any {
-	if key == (attemptKey{}) {
-		return a
-	}
-	return a.Context.Value(key)
+	Limited:         refused("the limiter would have to wait, and refuses"),
 }
 
 // attach hangs the report on resp, without writing to a request that others
@@ -511,106 +575,4 @@ func (c *call) attach(resp *http.Response) {
 		resp.Request = c.latest.req
 	}
 	c.latest.report = c.report
-}
-
-// one holds a Base to the contract of RoundTripper: a response or an error.
-func one(resp *http.Response, err error) (*http.Response, error) {
-	switch {
-	case err != nil && resp != nil:
-		if resp.Body != nil {
-			resp.Body.Close()
-		}
-		return nil, err
-	case err == nil && resp == nil:
-		return nil, errNoOutcome
-	}
-	return resp, err
-}
-
-var errNoOutcome error = refused("retryafter: Base returned neither a response nor an error")
-
-func closeBody(req *http.Request) {
-	if req.Body != nil {
-		req.Body.Close()
-	}
-}
-
-// release lets go of a response. It reads some of the body first, so that the
-// connection can be used again, but no longer than drainTime even where the
-// body stalls.
-func release(resp *http.Response) {
-	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
-		return
-	}
-	if resp.ContentLength <= drainBytes {
-		drained := make(chan struct{})
-		go func() {
-			defer close(drained)
-			io.CopyN(io.Discard, resp.Body, drainBytes)
-		}()
-		timer := time.NewTimer(drainTime)
-		select {
-		case <-drained:
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	resp.Body.Close()
-}
-
-// roundTripWithin sends req by way of base and fails with ErrAttemptTimeout
-// where no header has come after d.
-func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(req.Context())
-	timer := time.AfterFunc(d, func() { cancel(ErrAttemptTimeout) })
-	resp, err := one(base.RoundTrip(req.WithContext(ctx)))
-	if late := !timer.Stop(); late && req.Context().Err() == nil {
-		// The header may have come just then, but its body is cut already.
-		if resp != nil && resp.Body != nil {
-			resp.Body.Close()
-		}
-		cancel(nil)
-		return nil, ErrAttemptTimeout
-	}
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	if resp.Body == nil || resp.Body == http.NoBody {
-		cancel(nil)
-		return resp, nil
-	}
-	// Whoever reads the body still needs ctx, and releases it at its end.
-	body := timedBody{resp.Body, func() { cancel(nil) }}
-	if w, ok := resp.Body.(io.Writer); ok {
-		resp.Body = timedReadWriter{body, w}
-	} else {
-		resp.Body = body
-	}
-	return resp, nil
-}
-
-// timedBody releases an attempt's context when its body is done with.
-type timedBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b timedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.release()
-	}
-	return n, err
-}
-
-func (b timedBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
-}
-
-// timedReadWriter is the timedBody of a 101 response, which is written to.
-type timedReadWriter struct {
-	timedBody
-	io.Writer
 }

@@ -620,6 +620,17 @@ func TestASenselessSettingIsNamedAndNothingIsSent(t *testing.T) {
 			t.AttemptTimeout = -2 * time.Second
 			return r
 		},
+		"Policy.Reserve is 10s: must be less than MaxElapsed": func(t *retryafter.Transport, r *http.Request) *http.Request {
+			t.Reserve, t.MaxElapsed = 10*time.Second, 10*time.Second
+			return r
+		},
+		"Transport.AttemptTimeout is 11s: must not be more than MaxElapsed": func(t *retryafter.Transport, r *http.Request) *http.Request {
+			t.AttemptTimeout, t.MaxElapsed = 11*time.Second, 10*time.Second
+			return r
+		},
+		"WithCost is -1": func(_ *retryafter.Transport, r *http.Request) *http.Request {
+			return r.WithContext(retryafter.WithCost(r.Context(), -1))
+		},
 		"WithMaxAttempts is 0": func(t *retryafter.Transport, r *http.Request) *http.Request {
 			return r.WithContext(retryafter.WithMaxAttempts(r.Context(), 0))
 		},
@@ -699,3 +710,90 @@ func TestAReportReadsWell(t *testing.T) {
 }
 
 func TestTheExampleUnderSynctest(t *testing.T) { comesBackAfterAMinute(t) }
+
+func TestATransportThatIsItsOwnBaseSaysSo(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	tr := &retryafter.Transport{}
+	http.DefaultTransport = tr
+	_, err := tr.RoundTrip(get(t.Context()))
+	if c, ok := errors.AsType[*retryafter.ConfigError](err); !ok || c.Field != "Transport.Base" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestHooksMayLogWhatTheyGet(t *testing.T) {
+	inBubble(t, []reply{{status: 503, header: http.Header{"Set-Cookie": {"secret"}, "Retry-After": {"2"}}}, {err: io.EOF}, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewJSONHandler(&log, nil))
+		tr.Trace = &retryafter.Trace{
+			AttemptDone: func(a retryafter.Attempt) { logger.Info("attempt", "a", a) },
+			Waiting:     func(w retryafter.WaitInfo) { logger.Info("waiting", "w", w) },
+			Done:        func(_ *http.Request, r retryafter.Report) { logger.Info("done", "r", r) },
+		}
+		tr.Limiter = &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(3 * time.Second)}
+		if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		for _, want := range []string{`"a":{"number":1,"elapsed":0,"status":503}`, `"error":"EOF"`, `"w":{"attempt":2,"wait":2000000000,`, `"limiter":true`, `"server":2000000000`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %s in\n%s", want, text)
+			}
+		}
+		for _, bad := range []string{"secret", "ERROR:", "example.com"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s in\n%s", bad, text)
+			}
+		}
+	})
+}
+
+func TestAServerThatRenewsItsPenaltyIsLeftAloneLongEnough(t *testing.T) {
+	// C071: a request within the window begins it anew.
+	synctest.Test(t, func(t *testing.T) {
+		var free time.Time
+		sent := 0
+		tr := &retryafter.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			sent++
+			if now := time.Now(); now.Before(free) || free.IsZero() {
+				free = now.Add(5 * time.Second)
+				return &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"5"}}, Body: http.NoBody, Request: req}, nil
+			}
+			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+		})}
+		resp, err := tr.RoundTrip(get(t.Context()))
+		if err != nil || resp.StatusCode != 200 || sent != 2 {
+			t.Errorf("%v, %v after %d requests", resp, err, sent)
+		}
+	})
+}
+
+func TestAWaitOfMaxWaitIsStillSpread(t *testing.T) {
+	// C043: nothing cuts the jitter away where the delay is just allowed.
+	instants := map[time.Duration]bool{}
+	for range 300 {
+		inBubble(t, []reply{told(429, "60"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Jitter = nil
+			if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			instants[s.arrivals[1]] = true
+		})
+	}
+	if len(instants) < 290 {
+		t.Errorf("300 clients came back at %d instants", len(instants))
+	}
+}
+
+func TestMaxElapsedThatNoWaitFitsEndsTheCall(t *testing.T) {
+	// C090: it ends, and zero is no bound.
+	for most, attempts := range map[time.Duration]int{0: 4, -1: 4, time.Millisecond: 1} {
+		inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.MaxElapsed = most
+			if _, err := tr.RoundTrip(get(t.Context())); err != nil || len(s.arrivals) != attempts {
+				t.Errorf("MaxElapsed %v: %d attempts, %v; want %d", most, len(s.arrivals), err, attempts)
+			}
+		})
+	}
+}

@@ -1,20 +1,22 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter
 
 import (
 	"context"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 )
 
 // options are what one call says in its context. They are never written to
 // once they are there.
 type options struct {
-	maxAttempts int // the smallest WithMaxAttempts; 0: none
-	badAttempts int // an n of WithMaxAttempts that is not positive
-	isBad       bool
-	cost        int  // tokens an attempt costs
-	key         *Key // whose budget it spends; nil: that of its request
+	maxAttempts int   // the smallest WithMaxAttempts; 0: none
+	cost        int   // tokens an attempt costs
+	key         *Key  // whose budget it spends; nil: that of its request
+	bad         error // the *ConfigError of a value that makes no sense
 	traces      *traces
 }
 
@@ -37,7 +39,7 @@ func WithMaxAttempts(ctx context.Context, n int) context.Context {
 	o := *optionsOf(ctx)
 	switch {
 	case n < 1:
-		o.badAttempts, o.isBad = n, true
+		o.bad = &ConfigError{"WithMaxAttempts", strconv.Itoa(n), "must be at least 1"}
 	case o.maxAttempts == 0 || n < o.maxAttempts:
 		o.maxAttempts = n
 	}
@@ -45,7 +47,8 @@ func WithMaxAttempts(ctx context.Context, n int) context.Context {
 }
 
 // WithCost returns a context whose attempts cost n tokens of the Limiter each
-// instead of one. 0 passes freely; the Limiter refuses a negative n.
+// instead of one. 0 passes freely. A negative n makes the call fail with a
+// *ConfigError.
 func WithCost(ctx context.Context, n int) context.Context {
 	o := *optionsOf(ctx)
 	o.cost = n

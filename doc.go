@@ -17,7 +17,8 @@
 //     with a typed error; either way with the reason and the uncut delay.
 //  3. Never unsafe. A request that is not safe to repeat is sent once.
 //  4. Never over budget. What a Bucket admits in any interval of length t is at
-//     most its Capacity plus its Rate times t, exactly.
+//     most its Capacity plus its Rate times t, exactly; and so for each key of a
+//     Keyed, however many there are.
 //  5. Never in the dark. Attempts, waits and the reason for stopping are there
 //     for the caller: before a wait begins for hooks, after the call for code.
 //
@@ -28,33 +29,48 @@
 //
 //  1. A redirect hop whose 3xx response carried a Retry-After waits for it
 //     before its first attempt (RFC 9110, section 10.2.3).
-//  2. The Limiter is asked before every attempt, the first included: the
-//     server's wait first, then the token, then the attempt. Both waits count
-//     together against the deadline.
+//  2. Every attempt, the first included, waits as long as the Gate holds its
+//     key, and then for its token from the Limiter: the server's wait first,
+//     then the token, then the attempt. All waits count together against the
+//     deadline.
 //  3. The first attempt sends the caller's own request; each later one sends a
 //     deep clone with a fresh body from GetBody.
 //  4. Where the caller's context is done, the call ends.
-//  5. The outcome must be worth another attempt: see DefaultRetry.
-//  6. The request must be safe to repeat: see Replayable.
-//  7. Attempts must be left: by Policy.MaxAttempts and WithMaxAttempts, the
+//  5. The outcome must be worth another attempt: see [DefaultRetry].
+//  6. The request must be safe to repeat: see [Replayable].
+//  7. Attempts must be left: by Policy.MaxAttempts and [WithMaxAttempts], the
 //     smaller.
-//  8. The floor is the larger of the server's delay and the local backoff. It
-//     must not exceed Policy.MaxWait.
+//  8. The floor is the larger of the server's delay (of this response, or what
+//     the Gate was told) and the local backoff. It must not exceed
+//     Policy.MaxWait.
 //  9. The wait is the floor plus the jitter, drawn once. This one number is
 //     tested, announced, slept and reported.
 //  10. The wait, and Policy.Reserve after it, must end before the deadline and
 //     within Policy.MaxElapsed; ending on them is too late. Else the call ends
 //     without sleeping. The same holds for the time that the Limiter is known
 //     to need, where that is longer than the wait.
-//  11. GetBody must give the next attempt's body.
-//  12. Only now the response is let go: up to 64 KiB of its body are read, for
-//     50 ms at most, so that the connection can serve again, and it is closed.
-//     The wait counts from when the response's header arrived.
-//  13. The wait is announced (Trace.Waiting) and made; a cancellation ends it
-//     at once. Then context and deadline are looked at again.
+//  11. The RetryBudget must have a retry left.
+//  12. GetBody must give the next attempt's body.
+//  13. The wait is announced (Trace.Waiting), and only now the response is let
+//     go: up to 64 KiB of its body are read, for 50 ms at most and within the
+//     wait (or 10 ms), so that the connection can serve again, and it is
+//     closed.
+//  14. The wait is made. It counts from when the response's header arrived, and
+//     a cancellation ends it at once. Then context and deadline are looked at
+//     again.
 //
 // A call that stops with a response in hand returns it with a nil error;
-// ReportOf tells why. A call that stops without returns an *Error around its
-// cause. A call that its first attempt settles returns exactly what Base
-// returned, and costs no allocation.
+// [ReportOf] tells why. A call that stops without returns an *[Error] around its
+// cause. A call that its first attempt settles returns what Base returned, and
+// costs no allocation, unless AttemptTimeout, a Gate, a RetryBudget or a Limiter
+// that keeps a budget a key has something to do with it.
+//
+// # What to set
+//
+// A [Transport] and its [Policy] say how calls are repeated; a deadline, and
+// [WithMaxAttempts], bound one call. [Bucket] and [Keyed] limit what this client
+// sends, [Gate] shares among calls what one of them was told, and [RetryBudget]
+// bounds what retries add to an outage. [Trace], [Report] and [Error] tell what
+// was done. [Parse] and [FromHeader] read Retry-After for other uses, and
+// [Policy.Decide] makes every decision of this package, without a clock.
 package retryafter

@@ -9,4 +9,5 @@ import "syscall"
 var brokenConnection = []error{
 	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
 	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
+	syscall.EADDRNOTAVAIL, // no local port is free just now
 }

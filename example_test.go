@@ -291,3 +291,143 @@ func Example_loopback() {
 	fmt.Println(resp.StatusCode, attempts, retryafter.ReportOf(resp).Stop)
 	// Output: 200 3 Final
 }
+
+// A Keyed has a bucket for each of many tenants; the context says whose it is.
+func ExampleKeyed() {
+	server := busyServer(0, "")
+	defer server.Close()
+	client := &http.Client{Transport: &retryafter.Transport{
+		Limiter: retryafter.Deny(&retryafter.Keyed{Capacity: 1, Rate: retryafter.PerMinute(1)}),
+	}}
+	for _, tenant := range []string{"north", "south", "north"} {
+		ctx := retryafter.WithKey(context.Background(), retryafter.NewKey("tenant", tenant))
+		req, _ := http.NewRequestWithContext(ctx, "GET", server.URL, nil)
+		resp, err := client.Do(req)
+		if e, ok := errors.AsType[*retryafter.Error](err); ok {
+			fmt.Println(tenant, e.Report.Stop)
+			continue
+		}
+		fmt.Println(tenant, resp.Status)
+		resp.Body.Close()
+	}
+	// Output:
+	// north 200 OK
+	// south 200 OK
+	// north Limited
+}
+
+// What one call is told holds the others: they don't even ask.
+func ExampleGate() {
+	server := busyServer(9, "3600")
+	defer server.Close()
+	client := &http.Client{Transport: &retryafter.Transport{Gate: &retryafter.Gate{}}}
+
+	resp, err := client.Post(server.URL, "text/plain", strings.NewReader("data"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(resp.StatusCode, retryafter.ReportOf(resp).Stop)
+
+	_, err = client.Get(server.URL)
+	if e, ok := errors.AsType[*retryafter.Error](err); ok {
+		fmt.Println("not sent:", e.Report.Stop)
+	}
+	// Output:
+	// 503 MethodNotIdempotent
+	// not sent: WaitTooLong
+}
+
+// In an outage a budget keeps retries from adding much to the load.
+func ExampleRetryBudget() {
+	attempts := 0
+	client := &http.Client{Transport: &retryafter.Transport{
+		Budget: &retryafter.RetryBudget{Retries: 5},
+		Policy: retryafter.Policy{
+			Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
+			Jitter:  retryafter.NoJitter,
+		},
+		Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			return &http.Response{StatusCode: http.StatusBadGateway, Body: http.NoBody, Request: req}, nil
+		}),
+	}}
+	for range 100 {
+		resp, err := client.Get("http://example.com/")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+	}
+	fmt.Println(attempts, "attempts for 100 calls")
+	// Output: 105 attempts for 100 calls
+}
+
+// Some servers refuse with 403 and say when to come back. Only a Retry function
+// of one's own takes that for something to repeat.
+func ExamplePolicy_retry() {
+	policy := retryafter.Policy{
+		Jitter: retryafter.NoJitter,
+		Retry: func(a retryafter.Attempt) bool {
+			if a.StatusCode == http.StatusForbidden {
+				_, err := retryafter.FromHeader(a.Header, a.Received)
+				return err == nil
+			}
+			return retryafter.DefaultRetry(a)
+		},
+	}
+	for _, header := range []http.Header{{"Retry-After": {"60"}}, {}} {
+		d := policy.Decide(retryafter.Attempt{Number: 1, StatusCode: 403, Header: header, Received: time.Now()}, retryafter.Call{})
+		fmt.Println(d.Retry, d.Wait, d.Reason)
+	}
+	// Output:
+	// true 1m0s none
+	// false 0s Final
+}
+
+// A call that ends without a response ends in an *Error, which tells what was
+// done.
+func ExampleError() {
+	client := &http.Client{Transport: &retryafter.Transport{
+		Policy: retryafter.Policy{
+			Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) },
+			Jitter:  retryafter.NoJitter,
+		},
+		Base: roundTripper(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }),
+	}}
+	_, err := client.Get("http://example.com/")
+	fmt.Println(err)
+	if e, ok := errors.AsType[*retryafter.Error](err); ok {
+		fmt.Println(e.Report.Attempts, e.Report.Waited, e.Report.Stop, errors.Is(err, io.ErrUnexpectedEOF))
+	}
+	// Output:
+	// Get "http://example.com/": retryafter: AttemptsUsed after 3 attempts: unexpected EOF
+	// 3 2ms AttemptsUsed true
+}
+
+// A file is sent again where GetBody can open it again; http.NewRequest sets it
+// for a bytes.Buffer, a bytes.Reader and a strings.Reader only.
+func Example_upload() {
+	server := busyServer(1, "0")
+	defer server.Close()
+	client := &http.Client{Transport: &retryafter.Transport{}}
+
+	open := func() (io.ReadCloser, error) { return os.Open("testdata/upload.txt") }
+	body, err := open()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, _ := http.NewRequest("PUT", server.URL, body)
+	req.GetBody = open
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(resp.StatusCode, retryafter.ReportOf(resp).Attempts)
+	// Output: 200 2
+}

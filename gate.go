@@ -24,7 +24,7 @@ type Gate struct {
 	Key func(*http.Request) Key
 
 	// MaxKeys is how many holds are kept before ended ones are swept out. A
-	// hold that lasts is kept beyond it. 0 means 65536.
+	// hold that lasts is kept beyond it. 0 or less means 65536.
 	MaxKeys int
 
 	// Shared is a memory that other machines have too. What it knows counts in
@@ -38,7 +38,15 @@ type Gate struct {
 
 	mu    sync.Mutex
 	holds map[Key]time.Time
-	sweep int // how many holds there may be before the next sweep
+	sweep int           // how many holds there may be before the next sweep
+	moves map[Key]*move // of the keys that someone waits for
+}
+
+// A move ends the waits of those who wait for something else when their key is
+// held.
+type move struct {
+	made    chan struct{} // closed when it is
+	waiters int
 }
 
 // Holds is the memory of Gates on several machines. Times are given as
@@ -61,6 +69,10 @@ func (g *Gate) Hold(ctx context.Context, key Key, until time.Time) {
 	g.mu.Lock()
 	if until.After(g.holds[key]) {
 		g.keep(key, until, now)
+		if m := g.moves[key]; m != nil {
+			close(m.made)
+			delete(g.moves, key)
+		}
 	}
 	g.mu.Unlock()
 	if g.Shared != nil {
@@ -90,21 +102,51 @@ func (g *Gate) keep(key Key, until, now time.Time) {
 
 // Held tells how long key is held from now on; 0 where it isn't.
 func (g *Gate) Held(ctx context.Context, key Key) time.Duration {
+	return g.held(ctx, key, time.Now())
+}
+
+// held is Held, counted from an instant before now.
+func (g *Gate) held(ctx context.Context, key Key, from time.Time) time.Duration {
 	g.mu.Lock()
-	until, ok := g.holds[key]
+	until := g.holds[key]
 	g.mu.Unlock()
 	var left time.Duration
-	if ok {
-		left = max(time.Until(until), 0)
+	if until.After(time.Now()) {
+		left = until.Sub(from)
 	}
 	if g.Shared != nil {
 		shared, err := g.Shared.Held(ctx, key)
 		g.report(err)
-		if err == nil {
-			left = max(left, shared)
+		if err == nil && shared > 0 {
+			left = max(left, add(shared, time.Since(from)))
 		}
 	}
 	return left
+}
+
+// watch returns a context that ends with ctx, or when this Gate holds key for
+// longer than now.
+func (g *Gate) watch(ctx context.Context, key Key) (context.Context, context.CancelFunc) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.moves[key]
+	if m == nil {
+		m = &move{made: make(chan struct{})}
+		if g.moves == nil {
+			g.moves = make(map[Key]*move)
+		}
+		g.moves[key] = m
+	}
+	m.waiters++
+	ctx, cancel := cancelWith(ctx, m.made)
+	return ctx, func() {
+		cancel()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if m.waiters--; m.waiters == 0 && g.moves[key] == m {
+			delete(g.moves, key)
+		}
+	}
 }
 
 // Release ends the hold of key in this Gate, not in Shared.
@@ -112,6 +154,13 @@ func (g *Gate) Release(key Key) {
 	g.mu.Lock()
 	delete(g.holds, key)
 	g.mu.Unlock()
+}
+
+// Len is how many holds this Gate keeps, ended ones included.
+func (g *Gate) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.holds)
 }
 
 func (g *Gate) report(err error) {

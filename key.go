@@ -9,7 +9,7 @@ import (
 
 // A Key says whose budget work is charged to. Make one of what the caller has
 // verified, as a tenant and an account, never of what a peer claims to be, and
-// never of a secret: keys are compared and hashed, and may be printed.
+// never of a secret: keys may be printed, with %q.
 type Key string
 
 // NewKey makes one Key of several parts. Different lists of parts give
@@ -27,8 +27,8 @@ func NewKey(parts ...string) Key {
 	return Key(key)
 }
 
-// ByHost is the key of the server that req goes to: scheme, host and port of
-// its URL. Letter case is folded, and a scheme's default port is the same as
+// ByHost is the key of the server that a client's req goes to: scheme, host and
+// port of its URL. Letter case is folded, and a scheme's default port is the same as
 // none (RFC 3986, section 6.2.3).
 func ByHost(req *http.Request) Key {
 	if req == nil || req.URL == nil {

@@ -8,16 +8,6 @@ import (
 	"time"
 )
 
-// A RequestLimiter is a Limiter that keeps a budget a key. A Transport asks it
-// for the one that a request is charged to.
-type RequestLimiter interface {
-	Limiter
-
-	// ForRequest returns the Limiter of req's key: that of WithKey where req's
-	// context has one, else what the RequestLimiter's own settings say.
-	ForRequest(req *http.Request) Limiter
-}
-
 // Keyed is one Bucket a key, in bounded memory: about 60 bytes a key, and
 // nothing for a key that nobody asked for or that was only refused.
 //
@@ -41,7 +31,8 @@ type Keyed struct {
 	Capacity int64 // of each bucket, in tokens
 	Rate     Rate  // of each bucket
 
-	// MaxKeys is how many keys are remembered at most. 0 means 65536.
+	// MaxKeys is how many keys are remembered at most. 0 means 65536; less is a
+	// *ConfigError.
 	MaxKeys int
 
 	once   sync.Once
@@ -79,6 +70,8 @@ type keyedShard struct {
 type queuedBucket struct {
 	Bucket
 	users int
+	began level // what the key had; worth remembering only where it was, or is not what it has
+	seen  bool
 }
 
 // open makes k ready at its first use.
@@ -111,14 +104,32 @@ func (k *Keyed) For(key Key) KeyedBucket { return KeyedBucket{k, hashOf(key)} }
 // ForRequest returns the bucket that req is charged to, a [KeyedBucket].
 func (k *Keyed) ForRequest(req *http.Request) Limiter { return k.For(keyOf(req, k.Key)) }
 
+// Allow is AllowN for one token now.
+func (k *Keyed) Allow() bool { return k.AllowN(time.Now(), 1) }
+
+// AllowN is for the bucket of those without a key.
+func (k *Keyed) AllowN(t time.Time, n int) bool { return k.For("").AllowN(t, n) }
+
+// TakeN is for the bucket of those without a key.
+func (k *Keyed) TakeN(t time.Time, n int) (time.Duration, error) { return k.For("").TakeN(t, n) }
+
+// DelayN is for the bucket of those without a key.
+func (k *Keyed) DelayN(t time.Time, n int) (time.Duration, error) { return k.For("").DelayN(t, n) }
+
+// Wait is WaitN for one token.
+func (k *Keyed) Wait(ctx context.Context) error { return k.WaitN(ctx, 1) }
+
 // WaitN is KeyedBucket.WaitN for the key of ctx, or for the bucket of those
 // without a key.
-func (k *Keyed) WaitN(ctx context.Context, n int) error {
-	var key Key
-	if of := optionsOf(ctx).key; of != nil {
-		key = *of
+func (k *Keyed) WaitN(ctx context.Context, n int) error { return k.ForContext(ctx).WaitN(ctx, n) }
+
+// ForContext returns the bucket of the key of ctx (WithKey), a [KeyedBucket], or
+// that of those without a key.
+func (k *Keyed) ForContext(ctx context.Context) Limiter {
+	if key := optionsOf(ctx).key; key != nil {
+		return k.For(*key)
 	}
-	return k.For(key).WaitN(ctx, n)
+	return k.For("")
 }
 
 // Stats returns what k holds now.
@@ -174,7 +185,7 @@ func (b KeyedBucket) Allow() bool { return b.AllowN(time.Now(), 1) }
 
 // take charges the bucket of a key that nobody waits for.
 func (s *keyedShard) take(k *Keyed, h hash, now int64, cost uint64) bool {
-	l, _ := s.levels.get(h)
+	l, _ := s.levels.get(h, now)
 	l, ok := k.meter.take(l, now, cost)
 	if ok {
 		s.levels.put(h, l, now)
@@ -195,8 +206,30 @@ func (b KeyedBucket) DelayN(t time.Time, n int) (time.Duration, error) {
 	if q := s.queues[b.hash]; q != nil {
 		return q.DelayN(t, n)
 	}
-	l, _ := s.levels.get(b.hash)
-	return k.meter.wait(l, int64(t.Sub(k.base)), cost), nil
+	now := int64(t.Sub(k.base))
+	l, _ := s.levels.get(b.hash, now)
+	return k.meter.wait(l, now, cost), nil
+}
+
+// TakeN is [Bucket.TakeN].
+func (b KeyedBucket) TakeN(t time.Time, n int) (time.Duration, error) {
+	k := b.keyed
+	cost, err := b.cost(n)
+	if err != nil || cost == 0 {
+		return 0, err
+	}
+	s := b.shard()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[b.hash]; q != nil {
+		return q.TakeN(t, n)
+	}
+	now := int64(t.Sub(k.base))
+	if s.take(k, b.hash, now, cost) {
+		return 0, nil
+	}
+	l, _ := s.levels.get(b.hash, now)
+	return k.meter.wait(l, now, cost), nil
 }
 
 func (b KeyedBucket) cost(n int) (uint64, error) {
@@ -227,6 +260,9 @@ func (b KeyedBucket) WaitN(ctx context.Context, n int) error {
 	if cost == 0 {
 		return nil
 	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return &LimitError{Err: context.DeadlineExceeded} // as Bucket, which looks at the clock too
+	}
 	q := b.join(cost)
 	if q == nil {
 		return nil
@@ -245,7 +281,8 @@ func (b KeyedBucket) join(cost uint64) *queuedBucket {
 		if s.take(k, b.hash, int64(time.Since(k.base)), cost) {
 			return nil
 		}
-		q = &queuedBucket{Bucket: Bucket{Capacity: k.Capacity, Rate: k.Rate, base: k.base, meter: k.meter, level: s.levels.take(b.hash)}}
+		l, seen := s.levels.take(b.hash, int64(time.Since(k.base)))
+		q = &queuedBucket{Bucket: Bucket{Capacity: k.Capacity, Rate: k.Rate, base: k.base, meter: k.meter, level: l}, began: l, seen: seen}
 		if s.queues == nil {
 			s.queues = make(map[hash]*queuedBucket)
 		}
@@ -261,6 +298,8 @@ func (b KeyedBucket) leave(q *queuedBucket) {
 	defer s.mu.Unlock()
 	if q.users--; q.users == 0 {
 		delete(s.queues, b.hash)
-		s.levels.put(b.hash, q.level, int64(time.Since(k.base)))
+		if q.seen || q.level != q.began {
+			s.levels.put(b.hash, q.level, int64(time.Since(k.base)))
+		}
 	}
 }

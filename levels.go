@@ -3,6 +3,8 @@ package retryafter
 import (
 	"hash/maphash"
 	"math"
+	"math/bits"
+	"time"
 )
 
 // levels remembers the level of each of many keys in bounded memory. It never
@@ -17,7 +19,7 @@ type levels struct {
 
 	entries []entry  // a heap with the earliest due on top
 	index   []uint32 // open addressing: 1 + the place in entries; 0 is free; a power of two long
-	unseen  level    // what a key starts from that is not here
+	unseen  level    // what a key starts from that is not here; before its instant, as much more as flows in until then
 
 	evicted uint64 // keys dropped that were not full
 	below   uint64 // unseen keys that started below full
@@ -38,12 +40,27 @@ type entry struct {
 	slot  uint32 // of index
 }
 
-// get is the level of h.
-func (t *levels) get(h hash) (l level, seen bool) {
+// get is the level of h for someone who asks at now.
+func (t *levels) get(h hash, now int64) (l level, seen bool) {
 	if e := t.find(h); e != nil {
 		return e.level, true
 	}
-	return t.unseen, false
+	return t.start(now), false
+}
+
+// start is the level of an unseen key. What was dropped may have been dropped
+// at an instant that is still to come for this one: then what flows in until
+// that instant is missing here.
+func (t *levels) start(now int64) level {
+	l := t.unseen
+	if now >= l.last || l.last == math.MinInt64 {
+		return l
+	}
+	over, in := bits.Mul64(t.meter.flow, uint64(l.last)-uint64(now))
+	if over != 0 || in > t.meter.size-l.debt {
+		return level{debt: t.meter.size, last: now}
+	}
+	return level{debt: l.debt + in, last: now}
 }
 
 func (t *levels) find(h hash) *entry {
@@ -69,7 +86,7 @@ func (t *levels) put(h hash, l level, now int64) {
 		}
 		return
 	}
-	if t.debt(t.unseen, now) > 0 {
+	if t.debt(t.start(now), now) > 0 {
 		t.below++
 	}
 	due := t.full(l)
@@ -86,48 +103,49 @@ func (t *levels) put(h hash, l level, now int64) {
 }
 
 // take removes h and gives its level, for someone else to keep.
-func (t *levels) take(h hash) level {
+func (t *levels) take(h hash, now int64) (l level, seen bool) {
 	e := t.find(h)
 	if e == nil {
-		return t.unseen
+		return t.start(now), false
 	}
-	l := e.level
+	l = e.level
 	t.remove(int(t.index[e.slot] - 1))
-	return l
+	return l, true
 }
 
-// drop accounts for a level that is not remembered any more.
+// drop accounts for a level that is not remembered any more: of it and what was
+// dropped before, the one that is full later stays.
 func (t *levels) drop(l level, now int64) {
-	debt := t.debt(l, now)
-	if debt == 0 {
-		return
+	if t.debt(l, now) > 0 {
+		t.evicted++
 	}
-	t.evicted++
-	if debt > t.debt(t.unseen, now) {
+	if t.unseen.last == math.MinInt64 || t.later(l, t.unseen) {
 		t.unseen = l
 	}
 }
 
+// later reports whether a is full later than b, exactly.
+func (t *levels) later(a, b level) bool {
+	from := min(a.last, b.last)
+	units := func(l level) (hi, lo uint64) {
+		hi, lo = bits.Mul64(t.meter.flow, uint64(l.last)-uint64(from))
+		lo, carry := bits.Add64(lo, l.debt, 0)
+		return hi + carry, lo
+	}
+	ahi, alo := units(a)
+	bhi, blo := units(b)
+	return ahi > bhi || ahi == bhi && alo > blo
+}
+
 func (t *levels) debt(l level, now int64) uint64 { return t.meter.fill(l, now).debt }
 
-// full is when l has no debt; without a flow, the debt itself puts keys in
-// their order.
+// full is when l has no debt.
 func (t *levels) full(l level) int64 {
-	if t.meter.flow == 0 {
-		return int64(min(l.debt, math.MaxInt64))
-	}
 	need := l.debt / t.meter.flow
 	if l.debt%t.meter.flow != 0 {
 		need++
 	}
-	if l.debt == 0 {
-		return l.last
-	}
-	sum := l.last + int64(need)
-	if sum < l.last {
-		return math.MaxInt64
-	}
-	return sum
+	return later(l.last, time.Duration(need))
 }
 
 // least brings the key with the least debt to the top.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -24,7 +25,8 @@ type Policy struct {
 	MaxAttempts int
 
 	// MaxWait is the longest single wait, jitter aside. A longer one is not
-	// cut: the call ends. 0 means 2 minutes, a negative value sets no cap.
+	// cut: the call ends. 0 means 2 minutes, a negative value sets no cap. How
+	// long the Limiter may take is for the deadline to bound, and for Deny.
 	MaxWait time.Duration
 
 	// MaxElapsed is the longest that a call may take from its first send to
@@ -33,18 +35,21 @@ type Policy struct {
 	MaxElapsed time.Duration
 
 	// Reserve is the time that must be left before the deadline, and within
-	// MaxElapsed, for the attempt that follows a wait.
+	// MaxElapsed, for the attempt that follows a wait. A negative Reserve makes
+	// a Transport's calls fail with a *ConfigError.
 	Reserve time.Duration
 
 	// Backoff makes the local backoff of one call, when the call first needs
 	// it: return a new one each time, for a BackOff is not safe for concurrent
-	// use. It is asked once a retry, also where the server's delay is the
-	// larger, and taken as it is; backoff.Stop (any negative duration), like a
-	// nil BackOff, ends the call. A nil Backoff means 100 ms doubling to 20 s,
-	// and at least 1 s after a 429 or 503 that gives no readable delay.
+	// use. It is asked once for each outcome that is worth another attempt,
+	// also where the server's delay is the larger, and taken as it is; Jitter
+	// comes on top, so one that is random by itself goes with NoJitter.
+	// backoff.Stop (any negative duration), like a nil BackOff, ends the call.
+	// A nil Backoff means 100 ms doubling to 20 s, and at least 1 s after a 429
+	// or 503 that gives no readable delay.
 	Backoff func() backoff.BackOff
 
-	// Jitter is drawn once a wait and added to it. nil means
+	// Jitter is drawn once a decision and added to the wait. nil means
 	// Spread(0.25, time.Second, 30*time.Second) on a server's delay, and up to
 	// as much again on a local one.
 	Jitter Jitter
@@ -71,7 +76,7 @@ type Attempt struct {
 	StatusCode int           // 0 where Err is set
 	Header     http.Header   // of the response
 	Err        error         // of the RoundTripper
-	Received   time.Time     // when the header section or the error arrived
+	Received   time.Time     // when the header section or the error arrived; dates, deadlines and the wait count from it
 	Elapsed    time.Duration // from the first send until Received
 }
 
@@ -88,6 +93,9 @@ type Call struct {
 	// will need to admit the next attempt. nil means no limiter.
 	Limiter func(received time.Time) time.Duration
 
+	// Denies says that the limiter does not wait for that, but refuses.
+	Denies bool
+
 	// Backoff is asked, at most once, for the local backoff. nil means a fresh
 	// backoff of the Policy, advanced Attempt.Number times.
 	Backoff func() time.Duration
@@ -100,12 +108,13 @@ type Call struct {
 
 // A Decision is what follows an attempt, with the parts it was made of.
 type Decision struct {
-	Retry  bool
-	Wait   time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
-	Server time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
-	Local  time.Duration // the local backoff; 0 where it stopped
-	Jitter time.Duration
-	Hint   Hint
+	Retry   bool
+	Wait    time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
+	Server  time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
+	Local   time.Duration // the local backoff; 0 where it stopped
+	Jitter  time.Duration
+	Limiter time.Duration // what the limiter needs, from Attempt.Received, where it was asked
+	Hint    Hint
 	// HintErr is why there is no Hint: ErrNoHint, or the *SyntaxError of a
 	// field that can't be read.
 	HintErr error
@@ -159,18 +168,21 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 	d.Retry = d.Reason == 0
 }
 
-// enter decides the wait before a first attempt, by rules 8 to 10: for what a
-// Gate was told, and for the 3xx that led to the hop that the attempt is (RFC
-// 9110, section 10.2.3).
-func (p *Policy) enter(a *Attempt, c *Call) Decision {
-	d := Decision{HintErr: ErrNoHint}
+// enter decides the wait before an attempt that follows no other, by rules 8 to
+// 10: for what a Gate was told, and for the 3xx that led to it (RFC 9110,
+// section 10.2.3). It reports whether there is anything to wait for.
+func (p *Policy) enter(d *Decision, a *Attempt, c *Call) bool {
+	*d = Decision{HintErr: ErrNoHint}
 	if a.StatusCode/100 == 3 {
 		d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
 	}
-	p.wait(&d, c.Held, 0)
-	d.Reason = p.misfit(&d, a, c)
+	if d.HintErr != nil && c.Held == 0 {
+		return false
+	}
+	p.wait(d, c.Held, 0)
+	d.Reason = p.misfit(d, a, c)
 	d.Retry = d.Reason == 0
-	return d
+	return true
 }
 
 func (p *Policy) worthwhile(a *Attempt) bool {
@@ -242,10 +254,13 @@ func (p *Policy) misfit(d *Decision, a *Attempt, c *Call) Reason {
 		return WaitTooLong
 	}
 	// The limiter fills while the call waits: the longer of the two counts.
-	need := d.Wait
 	if c.Limiter != nil {
-		need = max(need, c.Limiter(a.Received))
+		d.Limiter = c.Limiter(a.Received)
 	}
+	if c.Denies && d.Limiter > d.Wait {
+		return Limited
+	}
+	need := max(d.Wait, d.Limiter)
 	return p.overrun(add(need, max(p.Reserve, 0)), a, c.Deadline)
 }
 
@@ -308,7 +323,7 @@ func settles(code int) bool {
 // idempotent (RFC 9110, section 9.2.2) or QUERY, or its caller says so by an
 // Idempotency-Key or X-Idempotency-Key header, as in net/http.Transport; and
 // it has no body, or GetBody to have it again. A header with an empty value
-// slice says so without being sent.
+// slice says so without being sent; one with an empty value does not say so.
 func Replayable(req *http.Request) bool {
 	return idempotent(req) && replayable(req)
 }
@@ -322,9 +337,14 @@ func idempotent(req *http.Request) bool {
 		http.MethodPut, http.MethodDelete, "QUERY":
 		return true
 	}
-	_, key := req.Header["Idempotency-Key"]
-	_, xkey := req.Header["X-Idempotency-Key"]
-	return key || xkey
+	return keyed(req.Header, "Idempotency-Key") || keyed(req.Header, "X-Idempotency-Key")
+}
+
+// keyed reports whether h has a key under name, or the empty slice that stands
+// for one. An empty key tells no server that two requests are one.
+func keyed(h http.Header, name string) bool {
+	values, ok := h[name]
+	return ok && (len(values) == 0 || values[0] != "")
 }
 
 func replayable(req *http.Request) bool {
@@ -353,15 +373,19 @@ func transient(err error) bool {
 			return true
 		}
 	}
-	// Systems whose numbers package syscall does not name.
-	if _, ok := errors.AsType[*os.SyscallError](err); ok && !errors.Is(err, fs.ErrPermission) {
+	// Package syscall does not name all of Windows' numbers.
+	if _, ok := errors.AsType[*os.SyscallError](err); ok && runtime.GOOS == "windows" && !errors.Is(err, fs.ErrPermission) {
 		return true
 	}
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if t, ok := errors.AsType[timeouter](err); ok && t.Timeout() {
 		return true
 	}
 	return lostConnection(err)
+}
+
+type timeouter interface {
+	error
+	Timeout() bool
 }
 
 // lostConnections begin the texts of net/http's errors for a connection that
@@ -379,6 +403,9 @@ var lostConnections = []string{
 
 func lostConnection(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
+		if _, ok := err.(*net.OpError); ok {
+			continue // its text begins otherwise, and costs an allocation
+		}
 		text := err.Error()
 		if strings.HasPrefix(text, "stream error: ") && strings.Contains(text, "; REFUSED_STREAM") {
 			return true // RFC 9113, section 8.7: the server did nothing with it

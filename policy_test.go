@@ -30,6 +30,8 @@ var noon = time.Date(2026, time.September, 8, 12, 0, 0, 0, time.UTC)
 // failures are what RoundTrippers return, by the names of the fixtures.
 var failures = map[string]error{
 	"refused":        &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
+	"unreachable":    &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)},
+	"no-network":     &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ENETUNREACH)},
 	"reset":          &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)},
 	"eof":            io.EOF,
 	"unexpected-eof": fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", io.ErrUnexpectedEOF),
@@ -62,6 +64,8 @@ func decisionCase(t *testing.T, row fixtures.Decision) (retryafter.Policy, retry
 	case "":
 	case "empty":
 		req.Header["Idempotency-Key"] = []string{}
+	case "blank":
+		req.Header["Idempotency-Key"] = []string{""}
 	default:
 		req.Header.Set("Idempotency-Key", row.Key)
 	}

@@ -73,8 +73,9 @@ type Report struct {
 	Err      error         // what failed beside the attempts, as GetBody or the Limiter; else nil
 }
 
-// LogValue makes a Report readable in log/slog. It holds no URL and no header
-// field but the values computed from them.
+// LogValue makes a Report readable in log/slog. It holds no URL's userinfo or
+// query, and of header fields at most 64 bytes of a Retry-After that can't be
+// read.
 func (r Report) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 8)
 	attrs = append(attrs,
@@ -86,6 +87,9 @@ func (r Report) LogValue() slog.Value {
 	}
 	if d := r.Decision; d.Wait > 0 {
 		attrs = append(attrs, slog.Duration("wait", d.Wait), slog.Duration("server", d.Server))
+	}
+	if d := r.Decision.Limiter; d > 0 {
+		attrs = append(attrs, slog.Duration("limiter", d))
 	}
 	if err := r.Decision.HintErr; err != nil && !errors.Is(err, ErrNoHint) {
 		attrs = append(attrs, slog.String("hint_error", err.Error()))
@@ -104,11 +108,12 @@ func (r Report) String() string {
 		b.WriteByte('s')
 	}
 	switch d := r.Decision; {
-	case d.Wait <= 0:
+	case d.Limiter > d.Wait:
+		fmt.Fprintf(&b, ", the limiter needs %v", d.Limiter)
 	case d.Server > 0 && d.Server >= d.Local:
 		fmt.Fprintf(&b, ", the server asked for %v", d.Server)
-	default:
-		fmt.Fprintf(&b, ", the next would follow %v later", d.Wait)
+	case d.Wait > 0 && (d.Reason == 0 || d.Reason >= WaitTooLong): // else there was none to come
+		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
 	return b.String()
 }
@@ -133,8 +138,12 @@ func ReportOf(resp *http.Response) Report {
 	return Report{Attempts: 1, Stop: Final}
 }
 
-// An Error ends a call that has no response to hand back. http.Client wraps
-// it in a *url.Error; errors.As finds it there.
+// An Error ends a call that has no response to hand back, unless its first
+// attempt settled it: then Base's own error is returned. http.Client wraps an
+// Error in a *url.Error, where errors.As finds it. Only where
+// http.Client.Timeout passes during an attempt or a wait does net/http replace
+// all errors by one of its own; a deadline in the context keeps them, and
+// Trace.Done tells either way.
 type Error struct {
 	Report Report
 	Err    error // the last attempt's error, the context's cause, or what refused the call
@@ -149,8 +158,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether Err is a timeout. http.Client asks for it.
 func (e *Error) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
+	t, ok := errors.AsType[timeouter](e.Err)
+	return ok && t.Timeout()
 }
 
 // A ConfigError reports a setting that makes no sense. It is returned by the
@@ -189,9 +198,25 @@ func redact(err error) string {
 	if err == nil {
 		return "no cause"
 	}
-	text := err.Error()
-	for u := (*url.Error)(nil); errors.As(err, &u); err = u.Err {
-		text = strings.ReplaceAll(text, u.URL, redactURL(u.URL))
+	return redactIn(err, err.Error())
+}
+
+// redactIn redacts in text the URLs of every *url.Error in err's tree.
+func redactIn(err error, text string) string {
+	if u, ok := err.(*url.Error); ok {
+		safe := redactURL(u.URL)
+		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(safe)) // as url.Error writes it
+		text = strings.ReplaceAll(text, u.URL, safe)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = redactIn(inner, text)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			text = redactIn(inner, text)
+		}
 	}
 	return text
 }

@@ -2,6 +2,7 @@ package retryafter
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 )
@@ -16,7 +17,8 @@ type Trace struct {
 	AttemptDone func(Attempt)
 
 	// Waiting runs before each wait that the Transport knows the length of,
-	// with the number that will be slept.
+	// with the number that will be slept. For the Limiter it is the least that
+	// it will be: other calls may come before this one.
 	Waiting func(WaitInfo)
 
 	// Done runs once a call, last, also where nothing was sent.
@@ -33,6 +35,29 @@ type WaitInfo struct {
 	Wait       time.Duration // from the response's receipt; for the Limiter from now
 	Until      time.Time     // when the next attempt may leave
 	Decision   Decision      // the parts that make up Wait; zero for the Limiter
+}
+
+// LogValue is what log/slog writes of a: nothing of the request or the header.
+func (a Attempt) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.Int("number", a.Number), slog.Duration("elapsed", a.Elapsed)}
+	if a.Err != nil {
+		return slog.GroupValue(append(attrs, slog.String("error", redact(a.Err)))...)
+	}
+	return slog.GroupValue(append(attrs, slog.Int("status", a.StatusCode))...)
+}
+
+// LogValue is what log/slog writes of w: nothing of the request.
+func (w WaitInfo) LogValue() slog.Value {
+	attrs := []slog.Attr{slog.Int("attempt", w.Attempt), slog.Duration("wait", w.Wait), slog.Time("until", w.Until)}
+	switch {
+	case w.Limiter:
+		attrs = append(attrs, slog.Bool("limiter", true))
+	case w.Err != nil:
+		attrs = append(attrs, slog.String("error", redact(w.Err)))
+	case w.StatusCode != 0:
+		attrs = append(attrs, slog.Int("status", w.StatusCode), slog.Duration("server", w.Decision.Server))
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // WithTrace returns a context whose calls run t's hooks, those that ctx

@@ -12,4 +12,8 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+require (
+	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	github.com/stretchr/testify v1.8.0 // indirect
+	golang.org/x/net v0.30.0 // indirect
+)

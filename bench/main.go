@@ -31,11 +31,17 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 	if err != nil {
 		return err
 	}
-	printMachine(w, passes, pass)
+	var chosen []table
 	for _, t := range tables() {
-		if t.rows = matching(t, wanted); len(t.rows) == 0 {
-			continue
+		if t.rows = matching(t, wanted); len(t.rows) > 0 {
+			chosen = append(chosen, t)
 		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("-run %q matches no table/row", run)
+	}
+	printMachine(w, passes, pass)
+	for _, t := range chosen {
 		results, err := measure(t, passes, pass)
 		if err != nil {
 			return err

@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 The sinks are written to only.
+
 package main
 
 import (

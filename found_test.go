@@ -1,0 +1,412 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
+package retryafter_test
+
+// Faults that a reader found who tried to break each promise, each kept by itself.
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/retryafter-go/retryafter"
+)
+
+type foundBase func(*http.Request) (*http.Response, error)
+
+func (f foundBase) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func foundReply(req *http.Request, code int, kv ...string) *http.Response {
+	h := http.Header{}
+	for i := 0; i+1 < len(kv); i += 2 {
+		h.Add(kv[i], kv[i+1])
+	}
+	if req.Body != nil {
+		req.Body.Close()
+	}
+	return &http.Response{StatusCode: code, Header: h, Body: io.NopCloser(strings.NewReader("body")), ContentLength: 4, Request: req}
+}
+
+func foundZero() backoff.BackOff { return &backoff.ZeroBackOff{} }
+
+// Section 9: "a retry that succeeds gets its withdrawal back". With more keys in retries at once than MaxKeys,
+// refunds of keys that were not kept vanish while their withdrawals stay in unseen, which nothing ever lowers:
+// a fleet whose every retry succeeds ends with no retries for anybody, for good.
+func TestRefundsOutliveEviction(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	b := &retryafter.RetryBudget{MaxKeys: 16} // 100 retries a key
+	refused := 0
+	for range 1000 {
+		var open []retryafter.Key
+		for range 32 { // calls at once, to any of 64 hosts; never more than 32 withdrawn from one key
+			if k := retryafter.Key(fmt.Sprint(r.IntN(64))); b.Withdraw(k) {
+				open = append(open, k)
+			} else {
+				refused++
+			}
+		}
+		for _, k := range open {
+			b.Refund(k)
+		}
+	}
+	if left := b.Left("fresh"); refused > 0 || left < 50 {
+		t.Errorf("all retries were paid back, yet %d were refused and an unknown key has %d of 100", refused, left)
+	}
+}
+
+// The same for deposits: MaxKeys spent keys that never come back (dead hosts) leave all others without retries
+// for ever, however much these deposit.
+func TestDepositsOfUnknownKeysCount(t *testing.T) {
+	b := &retryafter.RetryBudget{Retries: 2, MaxKeys: 2}
+	for i := range 3 {
+		for b.Withdraw(retryafter.Key(fmt.Sprint("dead", i))) {
+		}
+	}
+	for range 100000 {
+		b.Deposit("live")
+	}
+	if b.Left("live") == 0 {
+		t.Error("100000 first-attempt successes have earned no retry")
+	}
+}
+
+// RetryBudget doc: "In an outage in which every attempt fails, n calls send at most n + Retries attempts". Any
+// response that is not retried counts as a success: 501, 505, 507, 520 to 527 deposit, and refund the retry.
+func TestServerErrorsEarnNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		tr := &retryafter.Transport{Budget: &retryafter.RetryBudget{Retries: 5},
+			Policy: retryafter.Policy{Backoff: foundZero, Jitter: retryafter.NoJitter},
+			Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				sent++
+				if retryafter.AttemptNumber(r.Context()) == 1 {
+					return foundReply(r, 503), nil
+				}
+				return foundReply(r, 520), nil
+			})}
+		const calls = 1000
+		for range calls {
+			req, _ := http.NewRequest("GET", "http://h/", nil)
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if sent > calls+5 {
+			t.Errorf("%d calls, all of whose attempts failed with a 5xx, sent %d attempts, want at most %d", calls, sent, calls+5)
+		}
+	})
+}
+
+// Promise 5, ReportOf: the request of a response that was handed back after one attempt is sent again (the
+// documented way after WaitTooLong: wait oneself, send again). The new 200 reports the old call.
+func TestARequestUsedAgainReportsItsOwnCall(t *testing.T) {
+	n := 0
+	c := &http.Client{Transport: &retryafter.Transport{Base: foundBase(func(r *http.Request) (*http.Response, error) {
+		if n++; n == 1 {
+			return foundReply(r, 429, "Retry-After", "3600"), nil
+		}
+		return foundReply(r, 200), nil
+	})}}
+	resp, err := c.Get("http://h/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err = c.Do(resp.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := retryafter.ReportOf(resp); r.Stop != retryafter.Final {
+		t.Errorf("of a %d: %v", resp.StatusCode, r)
+	}
+}
+
+// A Bucket where another call takes the token between Transport's DelayN and WaitN. Nothing else is simulated: two
+// goroutines with a plain Bucket and a Capacity of 1 do it in some percent of rounds.
+type reproContended struct{ *retryafter.Bucket }
+
+func (l reproContended) WaitN(ctx context.Context, n int) error {
+	l.Bucket.Allow()
+	return l.Bucket.WaitN(ctx, n)
+}
+
+// Section 8 "req.Cancel is obeyed"; promise 5. DelayN said 0, so the wait that follows is deaf to Request.Cancel
+// (and then takes a token), and is not announced.
+func TestAContendedTokensWaitObeysRequestCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := reproContended{&retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(time.Hour)}}
+		tr := &retryafter.Transport{Limiter: l, Base: foundBase(func(r *http.Request) (*http.Response, error) { return foundReply(r, 200), nil })}
+		req, _ := http.NewRequest("GET", "http://h/", nil)
+		cancel := make(chan struct{})
+		req.Cancel = cancel
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		start := time.Now()
+		_, err := tr.RoundTrip(req)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("cancelled after 1s, returned after %v: %v", took, err)
+		}
+	})
+}
+
+// Promise 2: "with the reason and the uncut delay". Where the Limiter's delay is why the call stops with a
+// response in hand, no part of the report tells it; String names a wait that was not the problem.
+func TestTheLimitersDelayIsReported(t *testing.T) {
+	for _, deny := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(time.Hour)}
+			tr := &retryafter.Transport{Limiter: b, Policy: retryafter.Policy{Jitter: retryafter.NoJitter},
+				Base: foundBase(func(r *http.Request) (*http.Response, error) { return foundReply(r, 500), nil })}
+			if deny {
+				tr.Limiter = retryafter.Deny(b)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			req, _ := http.NewRequestWithContext(ctx, "GET", "http://h/", nil)
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := retryafter.ReportOf(resp)
+			if r.Decision.Limiter != time.Hour || !strings.Contains(r.String(), "1h0m0s") {
+				t.Errorf("the token was an hour away; the report says %q, %+v", r, r.Decision)
+			}
+		})
+	}
+}
+
+// Section 4: "A call that its first attempt settles ... returns exactly what Base returned, error included, and
+// allocates nothing for it". Every error that is not known costs an allocation (errors.As with &timeout).
+func TestAFinalErrorAllocatesNothing(t *testing.T) {
+	req, _ := http.NewRequest("GET", "http://h/", nil)
+	for _, final := range []error{errors.New("x"), x509.UnknownAuthorityError{}} {
+		tr := &retryafter.Transport{Base: foundBase(func(*http.Request) (*http.Response, error) { return nil, final })}
+		if n := testing.AllocsPerRun(100, func() { tr.RoundTrip(req) }); n > 0 {
+			t.Errorf("%T: %v allocations", final, n)
+		}
+	}
+}
+
+type foundStuck struct{ free chan struct{} }
+
+func (b foundStuck) Read([]byte) (int, error) { <-b.free; return 0, io.EOF }
+func (b foundStuck) Close() error             { <-b.free; return nil }
+
+// Rule 13 and 14: a Close that blocks is given 10 ms where the body was drained in vain, but without bound where
+// ContentLength is over 64 KiB (or where the drain ended): the cancelled call does not wake.
+func TestABlockingCloseDoesNotOutlastTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := foundStuck{make(chan struct{})}
+		time.AfterFunc(time.Hour, func() { close(b.free) })
+		tr := &retryafter.Transport{Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			resp := foundReply(r, 503)
+			resp.Body, resp.ContentLength = b, 1<<20
+			return resp, nil
+		})}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, "GET", "http://h/", nil)
+		start := time.Now()
+		_, err := tr.RoundTrip(req)
+		if took := time.Since(start); took > 11*time.Second {
+			t.Errorf("a deadline of 10s, returned after %v: %v", took, err)
+		}
+		<-b.free
+	})
+}
+
+// Rule 4, promise 2: the context is done before the response is let go (here within GetBody; likewise in Retry,
+// Backoff, Jitter), yet a wait is announced and the response in hand is thrown away.
+func TestACancelBeforeTheReleaseKeepsTheResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		announced := 0
+		tr := &retryafter.Transport{Trace: &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { announced++ }},
+			Base: foundBase(func(r *http.Request) (*http.Response, error) { return foundReply(r, 503, "Retry-After", "5"), nil })}
+		req, _ := http.NewRequestWithContext(ctx, "PUT", "http://h/", strings.NewReader("x"))
+		get := req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) { cancel(); return get() }
+		if resp, err := tr.RoundTrip(req); resp == nil || announced > 0 {
+			t.Errorf("response kept: %v, waits announced: %d, %v", resp != nil, announced, err)
+		}
+	})
+}
+
+// Rule 2: "a token is never taken before a long wait". Calls that queue for a token when a hold arrives take
+// their tokens during the hold and all leave at its end: 31 sends in one instant from a Bucket of 1 at 1/s.
+func TestNoTokenIsTakenBeforeALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		var mu sync.Mutex
+		var at []time.Duration
+		tr := &retryafter.Transport{
+			Gate:    &retryafter.Gate{},
+			Limiter: &retryafter.Bucket{Capacity: 1, Rate: retryafter.PerSecond(1)},
+			Policy:  retryafter.Policy{Jitter: retryafter.NoJitter, Backoff: foundZero},
+			Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				at = append(at, time.Since(start))
+				first := len(at) == 1
+				mu.Unlock()
+				if first {
+					time.Sleep(100 * time.Millisecond) // on the wire
+					return foundReply(r, 429, "Retry-After", "60"), nil
+				}
+				return foundReply(r, 200), nil
+			})}
+		var wg sync.WaitGroup
+		for range 31 {
+			wg.Go(func() {
+				req, _ := http.NewRequest("GET", "http://h/", nil)
+				if _, err := tr.RoundTrip(req); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		n := 0
+		for _, d := range at[1:] {
+			if d < at[1]+time.Second {
+				n++
+			}
+		}
+		if n > 2 {
+			t.Errorf("%d sends in the second from %v on; Capacity 1 and 1/s allow 2", n, at[1])
+		}
+	})
+}
+
+// Rules 8 and 9, promise 5: with a Gate, Decision.Server is the server's delay plus some 70 ns (held reads the
+// clock twice), so a Retry-After of exactly MaxWait, as 120 by default, is refused, with an untrue delay.
+// Real clock: under synctest the two readings are equal.
+func TestAGateDoesNotLengthenTheServersDelay(t *testing.T) {
+	for _, gate := range []*retryafter.Gate{nil, {}} {
+		n := 0
+		tr := &retryafter.Transport{Gate: gate,
+			Policy: retryafter.Policy{MaxWait: time.Second, Jitter: retryafter.NoJitter},
+			Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				if n++; n == 1 {
+					return foundReply(r, 429, "Retry-After", "1"), nil
+				}
+				return foundReply(r, 200), nil
+			})}
+		req, _ := http.NewRequest("GET", "http://h/", nil)
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != 200 {
+			t.Errorf("gate %v: %d, %v", gate != nil, resp.StatusCode, retryafter.ReportOf(resp))
+		}
+	}
+}
+
+type reproHolds struct{ g *retryafter.Gate }
+
+func (h reproHolds) Hold(ctx context.Context, k retryafter.Key, d time.Duration) error {
+	h.g.Hold(ctx, k, time.Now().Add(d))
+	return nil
+}
+func (h reproHolds) Held(ctx context.Context, k retryafter.Key) (time.Duration, error) {
+	return h.g.Held(ctx, k), nil
+}
+
+// As V2, by Gate.Shared, also at 030b119 where V2 is mended: what the shared memory gives back for the call's
+// own delay is later by the clock readings (and, in Redis, by round trip and rounding), so a Retry-After of exactly
+// MaxWait is refused.
+func TestASharedGateDoesNotLengthenTheServersDelay(t *testing.T) {
+	n := 0
+	tr := &retryafter.Transport{Gate: &retryafter.Gate{Shared: reproHolds{&retryafter.Gate{}}},
+		Policy: retryafter.Policy{MaxWait: time.Second, Jitter: retryafter.NoJitter},
+		Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			if n++; n == 1 {
+				return foundReply(r, 429, "Retry-After", "1"), nil
+			}
+			return foundReply(r, 200), nil
+		})}
+	req, _ := http.NewRequest("GET", "http://h/", nil)
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 200 {
+		t.Errorf("%d, %v", resp.StatusCode, retryafter.ReportOf(resp))
+	}
+}
+
+// Promise 4 and section 9, Keyed: "no eviction ever mints credit", "time that seems to go back counts as no
+// time". An instant from the future given for one key evicts another as if it had filled until then.
+func TestAFutureInstantMintsNoCreditForOthers(t *testing.T) {
+	k := &retryafter.Keyed{Capacity: 1, Rate: retryafter.Every(time.Hour), MaxKeys: 1}
+	t0 := time.Now()
+	if !k.For("v").AllowN(t0, 1) || k.For("v").AllowN(t0, 1) {
+		t.Fatal("not a bucket of one")
+	}
+	k.For("x").AllowN(t0.Add(2*time.Hour), 1)
+	if k.For("v").AllowN(t0, 1) {
+		t.Error("v got 2 tokens at one instant, capacity 1")
+	}
+	// A second's reordering is enough, as among goroutines that read the clock before they wait for the lock.
+	k = &retryafter.Keyed{Capacity: 1, Rate: retryafter.PerSecond(1), MaxKeys: 1}
+	k.For("v").AllowN(t0, 1)
+	k.For("x").AllowN(t0.Add(1100*time.Millisecond), 1)
+	if k.For("v").AllowN(t0.Add(200*time.Millisecond), 1) {
+		t.Error("v got 2 tokens within 200ms at 1/s, capacity 1")
+	}
+}
+
+// Section 9: "The key is the context's (WithKey)". Keyed.WaitN obeys it, Deny(keyed).WaitN does not.
+func TestDenyMindsTheContextsKey(t *testing.T) {
+	k := &retryafter.Keyed{Capacity: 1, Rate: retryafter.Every(time.Hour)}
+	d := retryafter.Deny(k)
+	if err := d.WaitN(retryafter.WithKey(context.Background(), "a"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.WaitN(retryafter.WithKey(context.Background(), "b"), 1); err != nil {
+		t.Errorf("b is refused for what a took: %v", err)
+	}
+	if k.For("a").Allow() {
+		t.Error("a was not charged")
+	}
+}
+
+type reproPast struct{ context.Context }
+
+func (reproPast) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// "WaitN is Bucket.WaitN": Bucket refuses a passed deadline whose context is not done yet, KeyedBucket charges.
+func TestKeyedMindsAPassedDeadline(t *testing.T) {
+	b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(time.Hour)}
+	k := &retryafter.Keyed{Capacity: 1, Rate: retryafter.Every(time.Hour)}
+	ctx := reproPast{context.Background()}
+	if be, ke := b.WaitN(ctx, 1), k.For("a").WaitN(ctx, 1); (be == nil) != (ke == nil) {
+		t.Errorf("Bucket: %v; Keyed: %v", be, ke)
+	}
+}
+
+// Keyed doc: "nothing for a key that ... was only refused"; KeyedStats.Evicted "counts keys that made way".
+// A WaitN that the deadline refuses is put back as a key of its own, and counts in both numbers.
+func TestRefusedWaitsEvictNothing(t *testing.T) {
+	k := &retryafter.Keyed{Capacity: 1, Rate: retryafter.Every(time.Hour), MaxKeys: 2}
+	for i := range 4 {
+		k.For(retryafter.Key(fmt.Sprint(i))).Allow()
+	}
+	before := k.Stats()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i := range 100 {
+		k.For(retryafter.Key(fmt.Sprint("z", i))).WaitN(ctx, 1) // refused at once
+	}
+	if after := k.Stats(); after != before {
+		t.Errorf("refusals changed %+v to %+v", before, after)
+	}
+}

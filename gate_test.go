@@ -1,0 +1,485 @@
+package retryafter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/retryafter-go/retryafter"
+)
+
+// limitedHost refuses until an instant, and keeps the instants of all requests.
+type limitedHost struct {
+	mu       sync.Mutex
+	begin    time.Time
+	refuse   time.Duration
+	status   int
+	arrivals map[string][]time.Duration
+	takes    time.Duration
+}
+
+func newLimitedHost(refuse time.Duration) *limitedHost {
+	return &limitedHost{begin: time.Now(), refuse: refuse, status: 429, arrivals: map[string][]time.Duration{}}
+}
+
+func (h *limitedHost) RoundTrip(req *http.Request) (*http.Response, error) {
+	at := time.Since(h.begin)
+	h.mu.Lock()
+	h.arrivals[req.URL.Host] = append(h.arrivals[req.URL.Host], at)
+	h.mu.Unlock()
+	time.Sleep(h.takes)
+	resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+	if left := h.refuse - at; left > 0 && req.URL.Host == "busy" {
+		resp.StatusCode = h.status
+		resp.Header.Set("Retry-After", fmt.Sprint(int((left+time.Second-1)/time.Second)))
+	}
+	return resp, nil
+}
+
+func (h *limitedHost) seen(host string) []time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.arrivals[host])
+}
+
+func to(ctx context.Context, method, host string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+host+"/", nil)
+	if err != nil {
+		panic(err)
+	}
+	return req
+}
+
+func TestWhatOneCallIsToldHoldsAllOfItsKey(t *testing.T) {
+	// C068: eight goroutines, one host, and one of them learns of the limit.
+	synctest.Test(t, func(t *testing.T) {
+		host := newLimitedHost(10 * time.Second)
+		tr := &retryafter.Transport{Base: host, Gate: &retryafter.Gate{}}
+		var all sync.WaitGroup
+		call := func(host string) {
+			all.Go(func() {
+				resp, err := tr.RoundTrip(to(t.Context(), "GET", host))
+				if err != nil || resp.StatusCode != 200 {
+					t.Error(resp, err)
+				}
+			})
+			synctest.Wait()
+		}
+		call("busy")
+		for range 7 {
+			call("busy")
+		}
+		call("idle")
+		if n := len(host.seen("busy")); n != 1 {
+			t.Errorf("%d requests reached the busy host at once, want 1", n)
+		}
+		if n := host.seen("idle"); len(n) != 1 || n[0] != 0 {
+			t.Errorf("another host was held: %v", n)
+		}
+		all.Wait()
+		busy := host.seen("busy")[1:]
+		slices.Sort(busy)
+		if len(busy) != 8 || busy[0] < 10*time.Second || busy[7] > 12500*time.Millisecond {
+			t.Errorf("came back at %v, want eight from 10s to 12.5s", busy)
+		}
+		if len(slices.Compact(busy)) != 8 {
+			t.Errorf("some came back together: %v", busy)
+		}
+	})
+}
+
+func TestAHeldCallThatCannotWaitIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &retryafter.Gate{}
+		tr := &retryafter.Transport{Base: newLimitedHost(time.Hour), Gate: gate, Policy: retryafter.Policy{Jitter: retryafter.NoJitter}}
+		// A POST is not repeated, but what it is told holds the others.
+		if resp, err := tr.RoundTrip(to(t.Context(), "POST", "busy")); err != nil || resp.StatusCode != 429 {
+			t.Fatal(resp, err)
+		}
+		begin := time.Now()
+		for _, tc := range []struct {
+			timeout, maxWait time.Duration
+			want             retryafter.Reason
+		}{{0, 0, retryafter.WaitTooLong}, {time.Minute, -1, retryafter.DeadlineTooNear}} {
+			ctx := t.Context()
+			if tc.timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tc.timeout)
+				defer cancel()
+			}
+			tr := *tr
+			tr.MaxWait = tc.maxWait
+			_, err := tr.RoundTrip(to(ctx, "GET", "busy"))
+			e, ok := errors.AsType[*retryafter.Error](err)
+			if !ok || e.Report.Stop != tc.want || e.Report.Attempts != 0 || e.Report.Decision.Wait != time.Hour {
+				t.Errorf("%v, want %v and an hour", err, tc.want)
+			}
+		}
+		if time.Since(begin) != 0 {
+			t.Errorf("took %v", time.Since(begin))
+		}
+		gate.Release(retryafter.ByHost(to(t.Context(), "GET", "busy")))
+		if resp, err := tr.RoundTrip(to(t.Context(), "POST", "busy")); err != nil || resp.StatusCode != 429 {
+			t.Errorf("after Release: %v, %v", resp, err)
+		}
+	})
+}
+
+func TestOnlyAReadableDelayOnA429Or503Holds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reply reply
+		holds bool
+	}{
+		"429":                   {told(429, "5"), true},
+		"503":                   {told(503, "5"), true},
+		"C025 a negative delay": {told(429, "-5"), false},
+		"0":                     {told(429, "0"), false},
+		"a date gone by":        {told(429, "Fri, 31 Dec 1999 23:59:59 GMT"), false},
+		"none":                  {reply{status: 429}, false},
+		"C058 on a 200":         {told(200, "5"), false},
+		"on a 500":              {told(500, "5"), false},
+		"on a 301":              {told(301, "5"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{tc.reply, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				tr.Gate, tr.MaxAttempts = &retryafter.Gate{}, 1
+				tr.RoundTrip(get(t.Context()))
+				tr.RoundTrip(get(t.Context()))
+				want := 0.0
+				if tc.holds {
+					want = 5
+				}
+				wantArrivals(t, s, 0, want)
+			})
+		})
+	}
+}
+
+func TestAHoldOnlyMovesForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, ctx, now := &retryafter.Gate{}, t.Context(), time.Now()
+		for _, hold := range []time.Duration{10, 3, -5, 20, 15} {
+			gate.Hold(ctx, "a", now.Add(hold*time.Second))
+		}
+		if d := gate.Held(ctx, "a"); d != 20*time.Second {
+			t.Errorf("held for %v, want 20s", d)
+		}
+		if d := gate.Held(ctx, "b"); d != 0 {
+			t.Errorf("another key is held for %v", d)
+		}
+		time.Sleep(20 * time.Second)
+		if d := gate.Held(ctx, "a"); d != 0 {
+			t.Errorf("held for %v after the hold", d)
+		}
+	})
+}
+
+func TestACallReportsTheDelayThatItWasTold(t *testing.T) {
+	inBubble(t, []reply{{status: 429, header: http.Header{"Retry-After": {"5"}}, takes: 1234567 * time.Nanosecond}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Gate, tr.MaxAttempts = &retryafter.Gate{}, 1
+		resp, err := tr.RoundTrip(get(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := retryafter.ReportOf(resp); r.Decision.Server != 5*time.Second {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestAGateKeepsLiveHoldsAndSweepsEndedOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, ctx := &retryafter.Gate{MaxKeys: 10}, t.Context()
+		for round := range 50 {
+			for i := range 20 {
+				gate.Hold(ctx, retryafter.NewKey(fmt.Sprint(round), fmt.Sprint(i)), time.Now().Add(time.Second))
+			}
+			for i := range 20 {
+				if gate.Held(ctx, retryafter.NewKey(fmt.Sprint(round), fmt.Sprint(i))) != time.Second {
+					t.Fatal("a live hold was dropped")
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		if n := gate.Len(); n > 60 {
+			t.Errorf("%d holds are kept of 1000, of which none lasts", n)
+		}
+	})
+}
+
+func TestAHoldThatComesDuringAWaitIsWaitedForToo(t *testing.T) {
+	for name, limiter := range map[string]retryafter.Limiter{
+		"for another hold": nil,
+		"for a token":      &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(5 * time.Second), StartEmpty: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				gate := &retryafter.Gate{}
+				key := retryafter.ByHost(get(t.Context()))
+				tr.Gate = gate
+				if tr.Limiter = limiter; limiter == nil {
+					tr.Limiter = nil
+					gate.Hold(t.Context(), key, time.Now().Add(5*time.Second))
+				} else {
+					limiter = &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(5 * time.Second), StartEmpty: true}
+					tr.Limiter = limiter
+				}
+				time.AfterFunc(2*time.Second, func() { gate.Hold(t.Context(), key, time.Now().Add(10*time.Second)) })
+				if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+				wantArrivals(t, s, 12)
+			})
+		})
+	}
+}
+
+// sharedHolds is a memory that fails on demand.
+type sharedHolds struct {
+	fail  error
+	until time.Time
+}
+
+func (s *sharedHolds) Hold(_ context.Context, _ retryafter.Key, d time.Duration) error {
+	if s.fail == nil {
+		s.until = time.Now().Add(d)
+	}
+	return s.fail
+}
+
+func (s *sharedHolds) Held(context.Context, retryafter.Key) (time.Duration, error) {
+	return max(0, time.Until(s.until)), s.fail
+}
+
+func TestGatesThatShareAMemoryHoldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &sharedHolds{}
+		var failures []error
+		here := &retryafter.Gate{Shared: shared}
+		there := &retryafter.Gate{Shared: shared, Failed: func(err error) { failures = append(failures, err) }}
+		here.Hold(t.Context(), "a", time.Now().Add(time.Minute))
+		if d := there.Held(t.Context(), "a"); d != time.Minute {
+			t.Errorf("the other machine is held for %v", d)
+		}
+		shared.fail = errors.New("away")
+		there.Hold(t.Context(), "b", time.Now().Add(time.Second))
+		if d := there.Held(t.Context(), "b"); d != time.Second || len(failures) != 2 {
+			t.Errorf("without the memory: %v, failures %v", d, failures)
+		}
+	})
+}
+
+func TestAnOutageCostsTheBudgetOnly(t *testing.T) {
+	for _, failing := range []reply{{status: 503}, {err: errors.New("http2: client connection lost")}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{replies: []reply{failing}, begin: time.Now()}
+			budget := &retryafter.RetryBudget{}
+			tr := &retryafter.Transport{Base: s, Budget: budget, Policy: retryafter.Policy{
+				Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }, Jitter: retryafter.NoJitter}}
+			const calls = 1000
+			spent := 0
+			for range calls {
+				resp, err := tr.RoundTrip(get(t.Context()))
+				r := retryafter.ReportOf(resp)
+				if e, ok := errors.AsType[*retryafter.Error](err); ok {
+					r = e.Report
+				}
+				if r.Stop == retryafter.BudgetSpent {
+					spent++
+					if r.Decision.Wait != time.Millisecond {
+						t.Fatalf("a denial told a wait of %v", r.Decision.Wait)
+					}
+				}
+			}
+			// The worst case of the documentation: calls + Retries.
+			if n := len(s.arrivals); n != calls+100 || spent != calls-50 {
+				t.Errorf("%d attempts for %d calls, %d without a retry; want 1100 and 950", n, calls, spent)
+			}
+		})
+	}
+}
+
+func TestSuccessesEarnRetriesInTheirShare(t *testing.T) {
+	for _, each := range []int{1, 3, 10, 100} {
+		b := &retryafter.RetryBudget{SuccessesPerRetry: each}
+		for b.Withdraw("a") {
+		}
+		retries := 0
+		for range 10_000 {
+			b.Deposit("a")
+			if b.Withdraw("a") {
+				retries++
+			}
+		}
+		if retries != 10_000/each {
+			t.Errorf("one in %d: %d retries for 10000 successes", each, retries)
+		}
+	}
+}
+
+func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
+	key := retryafter.ByHost(get(t.Context()))
+	for name, tc := range map[string]struct {
+		replies []reply
+		change  func(*retryafter.Transport, *http.Request)
+		left    int
+	}{
+		"first attempt succeeds":  {[]reply{{status: 200}}, nil, 6},
+		"final at once":           {[]reply{{status: 404}}, nil, 6},
+		"a final server error":    {[]reply{{status: 501}}, nil, 5},
+		"so after a retry":        {[]reply{{status: 503}, {status: 501}}, nil, 4},
+		"fails for good":          {[]reply{{err: errors.New("no")}}, nil, 5},
+		"retry succeeds":          {[]reply{{status: 503}, {status: 200}}, nil, 5},
+		"second retry succeeds":   {[]reply{{status: 503}, {status: 503}, {status: 200}}, nil, 4},
+		"no retry succeeds":       {[]reply{{status: 503}}, nil, 2},
+		"retry fails for good":    {[]reply{{status: 503}, {err: errors.New("no")}}, nil, 4},
+		"cancelled in the wait":   {[]reply{told(503, "30")}, nil, 5},
+		"refused by the limiter":  {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{} }, 5},
+		"no body for the retry":   {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "PUT"; withoutBody(r) }, 5},
+		"not repeated for safety": {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tc.replies, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				// Five are left of six, and one success earns one.
+				b := &retryafter.RetryBudget{Retries: 6, SuccessesPerRetry: 1}
+				b.Withdraw(key)
+				tr.Budget = b
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.AfterFunc(20*time.Second, cancel)
+				req := get(ctx)
+				if tc.change != nil {
+					tc.change(tr, req)
+				}
+				tr.RoundTrip(req)
+				if got := b.Left(key); got != tc.left {
+					t.Errorf("%d left, want %d", got, tc.left)
+				}
+			})
+		})
+	}
+}
+
+// once admits one attempt.
+type once struct{ used bool }
+
+func (o *once) WaitN(context.Context, int) error {
+	if o.used {
+		return errors.New("once only")
+	}
+	o.used = true
+	return nil
+}
+
+func withoutBody(r *http.Request) {
+	r.Body = new(closeCounter)
+	r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("the file is gone") }
+}
+
+func TestBudgetsAreKeptAKeyAndForgettingOneGivesNothing(t *testing.T) {
+	b := &retryafter.RetryBudget{Retries: 3, MaxKeys: 2}
+	spend := func(key retryafter.Key) (n int) {
+		for b.Withdraw(key) {
+			n++
+		}
+		return n
+	}
+	if spend("a") != 3 || spend("b") != 3 {
+		t.Error("two keys do not have three each")
+	}
+	for i := range 50 {
+		spend(retryafter.NewKey(fmt.Sprint(i)))
+	}
+	if n := spend("a"); n != 0 {
+		t.Errorf("%d more after being forgotten", n)
+	}
+}
+
+func TestABudgetDoesNotDrift(t *testing.T) {
+	b := &retryafter.RetryBudget{Retries: 1000, SuccessesPerRetry: 7}
+	for range 500 {
+		b.Withdraw("a")
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 7000 {
+				if !b.Withdraw("a") {
+					t.Error("spent")
+				}
+				b.Refund("a")
+			}
+			for range 7 {
+				b.Deposit("a")
+			}
+		})
+	}
+	all.Wait()
+	if n := b.Left("a"); n != 508 {
+		t.Errorf("%d left, want 508", n)
+	}
+}
+
+func TestSenselessBudgetsRefuseTheCall(t *testing.T) {
+	for field, b := range map[string]*retryafter.RetryBudget{
+		"RetryBudget.Retries":           {Retries: -1},
+		"RetryBudget.SuccessesPerRetry": {SuccessesPerRetry: -1},
+		"RetryBudget.MaxKeys":           {MaxKeys: -1},
+	} {
+		inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Budget = b
+			_, err := tr.RoundTrip(get(t.Context()))
+			if c, ok := errors.AsType[*retryafter.ConfigError](err); !ok || c.Field != field || len(s.arrivals) != 0 {
+				t.Errorf("%s: %v, sent %d", field, err, len(s.arrivals))
+			}
+		})
+		if b.Withdraw("a") || b.Left("a") != 0 {
+			t.Errorf("%s gives retries", field)
+		}
+	}
+}
+
+func TestARequestIsChargedToItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := newLimitedHost(0)
+		keyed := &retryafter.Keyed{Capacity: 1, Rate: retryafter.PerMinute(1)}
+		tr := &retryafter.Transport{Base: host, Limiter: retryafter.Deny(keyed)}
+		send := func(ctx context.Context, host string) error {
+			_, err := tr.RoundTrip(to(ctx, "GET", host))
+			return err
+		}
+		ctx := t.Context()
+		alice := retryafter.WithKey(ctx, retryafter.NewKey("north", "alice"))
+		for i, step := range []struct {
+			ctx  context.Context
+			host string
+			ok   bool
+		}{{ctx, "a", true}, {ctx, "a", false}, {ctx, "b", true}, {alice, "a", true}, {alice, "b", false}, {retryafter.WithCost(alice, 0), "b", true}} {
+			if err := send(step.ctx, step.host); (err == nil) != step.ok {
+				t.Errorf("step %d: %v", i, err)
+			}
+		}
+		limit, ok := errors.AsType[*retryafter.LimitError](send(alice, "c"))
+		if !ok || limit.Delay != time.Minute {
+			t.Errorf("%v", limit)
+		}
+		if _, ok := errors.AsType[*retryafter.CostError](send(retryafter.WithCost(ctx, 2), "c")); !ok {
+			t.Error("a cost of 2 is not refused for good")
+		}
+		keyed.Key = nil
+		wait := &retryafter.Transport{Base: host, Limiter: keyed}
+		begin := time.Now()
+		if _, err := wait.RoundTrip(to(ctx, "GET", "a")); err != nil || time.Since(begin) != time.Minute {
+			t.Errorf("waited %v, %v", time.Since(begin), err)
+		}
+	})
+}

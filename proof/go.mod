@@ -1,0 +1,17 @@
+module github.com/retryafter-go/retryafter/proof
+
+go 1.26.0
+
+require (
+	github.com/google/go-cmp v0.7.0
+	github.com/retryafter-go/retryafter v0.0.0-00010101000000-000000000000
+	pgregory.net/rapid v1.3.0
+)
+
+require (
+	github.com/cenkalti/backoff/v4 v4.3.0
+	go.uber.org/goleak v1.3.0
+	golang.org/x/time v0.16.0
+)
+
+replace github.com/retryafter-go/retryafter => ..

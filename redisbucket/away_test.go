@@ -342,6 +342,7 @@ func TestDeadRedisIsAskedOnceACoolOff(t *testing.T) {
 			t.Error(err)
 		}
 		f.during, f.err = nil, nil
+		ask(1, 1)
 		ask(50, 50)
 
 		each := &Bucket{Client: &failing{err: errors.New("connection refused")}, Capacity: 10, Rate: retryafter.PerSecond(1), CoolOff: -1}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -61,7 +62,8 @@ type Event struct {
 // make no sense are a *[retryafter.ConfigError] of every use, whatever WhenAway.
 //
 // A cost above Capacity, or below 0, is a *[retryafter.CostError]; one of 0 is
-// met without asking. A Bucket is a [retryafter.Limiter]. It may be used from
+// met without asking. A Bucket is a [retryafter.RequestLimiter], so that a
+// Transport knows in time how long it will have to wait. It may be used from
 // many goroutines at once; it must not be copied or have its fields changed
 // after the first use.
 type Bucket struct {
@@ -119,6 +121,15 @@ func (b *Bucket) Take(ctx context.Context, n int) (time.Duration, error) {
 	return b.core.take(ctx, b.name, b.Key, n)
 }
 
+// Delay is what Take would return now, but takes nothing. While Redis is away it
+// is not an Event: nothing is decided.
+func (b *Bucket) Delay(ctx context.Context, n int) (time.Duration, error) {
+	if err := b.open(); err != nil {
+		return 0, err
+	}
+	return b.core.delay(ctx, b.name, b.Key, n)
+}
+
 // Allow reports whether a token was taken. It is false where Take fails.
 func (b *Bucket) Allow(ctx context.Context) bool {
 	delay, err := b.Take(ctx, 1)
@@ -139,7 +150,16 @@ func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	return b.core.waitN(ctx, b.name, b.Key, n)
+	return b.core.waitN(ctx, b.name, b.Key, n, 0)
+}
+
+// ForRequest returns a Limiter of this bucket for a Transport's use. All
+// requests are charged to the one Key, whatever their contexts say.
+func (b *Bucket) ForRequest(req *http.Request) retryafter.Limiter {
+	if b.open() != nil {
+		return b // each use says what is wrong
+	}
+	return &requestLimiter{core: &b.core, name: b.name, key: b.Key, ctx: req.Context()}
 }
 
 // settings are what Bucket and Keyed have in common.
@@ -209,6 +229,30 @@ func (c *core) begin(owner string) (err error) {
 
 // take takes n tokens from the bucket called name, or tells how long to wait.
 func (c *core) take(ctx context.Context, name string, key retryafter.Key, n int) (time.Duration, error) {
+	delay, err := c.ask(ctx, takeScript, name, n)
+	if why, ok := errors.AsType[*UnavailableError](err); ok {
+		return c.without(why, key, n)
+	}
+	return delay, err
+}
+
+// delay is take, but takes nothing.
+func (c *core) delay(ctx context.Context, name string, key retryafter.Key, n int) (time.Duration, error) {
+	delay, err := c.ask(ctx, lookScript, name, n)
+	if why, ok := errors.AsType[*UnavailableError](err); ok {
+		switch {
+		case c.away == FailOpen:
+			return 0, nil
+		case c.away == FailLocal && int64(n) <= c.local.Capacity:
+			return c.local.For(key).DelayN(time.Now(), n)
+		}
+		return 0, why
+	}
+	return delay, err
+}
+
+// ask runs a script for n tokens.
+func (c *core) ask(ctx context.Context, s *script, name string, n int) (time.Duration, error) {
 	cost, err := c.meter.cost(n)
 	if err != nil {
 		return 0, err
@@ -220,52 +264,36 @@ func (c *core) take(ctx context.Context, name string, key retryafter.Key, n int)
 	if n != 1 {
 		args = append(c.args[:3:3], decimal(cost))
 	}
-	wait, err := c.link.run(ctx, takeScript, name, args)
-	if err == nil {
-		return microseconds(wait), nil
-	}
-	unavailable, ok := errors.AsType[*UnavailableError](err)
-	if !ok {
-		return 0, err
-	}
-	return c.without(unavailable, key, n)
+	wait, err := c.link.run(ctx, s, name, args)
+	return microseconds(wait), err
 }
 
 // without decides while Redis is away.
 func (c *core) without(why *UnavailableError, key retryafter.Key, n int) (time.Duration, error) {
 	e := Event{Key: key, Cost: n, Away: c.away, Err: why}
+	var err error = why
 	switch {
 	case c.away == FailOpen:
-		e.Admitted = true
+		e.Admitted, err = true, nil
 	case c.away == FailLocal && int64(n) <= c.local.Capacity:
-		e.Delay = takeLocal(c.local.For(key), n)
-		e.Admitted = e.Delay == 0
+		e.Delay, err = c.local.For(key).TakeN(time.Now(), n)
+		e.Admitted = err == nil && e.Delay == 0
 	}
 	if c.events != nil {
 		c.events(e)
 	}
-	if !e.Admitted && e.Delay == 0 {
-		return 0, why
-	}
-	return e.Delay, nil
+	return e.Delay, err
 }
 
-func takeLocal(b retryafter.KeyedBucket, n int) time.Duration {
-	now := time.Now()
-	if b.AllowN(now, n) {
-		return 0
-	}
-	delay, err := b.DelayN(now, n)
-	if err != nil {
-		return math.MaxInt64 // its settings and cost are checked
-	}
-	return max(delay, 1)
-}
-
-func (c *core) waitN(ctx context.Context, name string, key retryafter.Key, n int) error {
+// waitN takes n tokens, at the earliest after delay.
+func (c *core) waitN(ctx context.Context, name string, key retryafter.Key, n int, delay time.Duration) (err error) {
 	for {
-		delay, err := c.take(ctx, name, key, n)
-		if err != nil || delay == 0 {
+		if delay == 0 {
+			if delay, err = c.take(ctx, name, key, n); err != nil || delay == 0 {
+				return err
+			}
+		}
+		if err := contextError(ctx); err != nil {
 			return err
 		}
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= delay {
@@ -274,7 +302,41 @@ func (c *core) waitN(ctx context.Context, name string, key retryafter.Key, n int
 		if err := sleep(ctx, delay); err != nil {
 			return err
 		}
+		delay = 0
 	}
+}
+
+// A requestLimiter is a bucket for one request. It has the methods by which a
+// Transport finds out about waits before it makes them. They have no context,
+// so the request's is kept for them; and the server has its own time, so theirs
+// doesn't count.
+type requestLimiter struct {
+	core *core
+	name string
+	key  retryafter.Key
+	ctx  context.Context
+
+	// What TakeN came to, for the WaitN that follows: what may have been
+	// charged must not be asked for again, and a wait is made without.
+	delay time.Duration
+	err   error
+}
+
+func (r *requestLimiter) TakeN(_ time.Time, n int) (time.Duration, error) {
+	r.delay, r.err = r.core.take(r.ctx, r.name, r.key, n)
+	return r.delay, r.err
+}
+
+func (r *requestLimiter) DelayN(_ time.Time, n int) (time.Duration, error) {
+	return r.core.delay(r.ctx, r.name, r.key, n)
+}
+
+func (r *requestLimiter) WaitN(ctx context.Context, n int) error {
+	delay, err := r.delay, r.err
+	if r.delay, r.err = 0, nil; err != nil {
+		return err
+	}
+	return r.core.waitN(ctx, r.name, r.key, n, delay)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

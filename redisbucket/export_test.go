@@ -3,7 +3,7 @@ package redisbucket
 // Scripts are the texts that Redis runs, by their digests.
 func Scripts() map[string]string {
 	all := make(map[string]string)
-	for _, s := range []*script{takeScript, holdScript, heldScript} {
+	for _, s := range []*script{takeScript, lookScript, holdScript, heldScript} {
 		all[s.digest] = s.text
 	}
 	return all

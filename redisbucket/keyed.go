@@ -48,9 +48,20 @@ func (k *Keyed) open() error {
 // For returns the bucket of key.
 func (k *Keyed) For(key retryafter.Key) KeyedBucket { return KeyedBucket{k, key} }
 
-// ForRequest returns the bucket that req is charged to, a [KeyedBucket].
+// ForRequest returns a Limiter of the bucket that req is charged to, for a
+// Transport's use.
 func (k *Keyed) ForRequest(req *http.Request) retryafter.Limiter {
-	return k.For(keyOf(req, k.Key))
+	key := keyOf(req, k.Key)
+	if k.open() != nil {
+		return k.For(key) // each use says what is wrong
+	}
+	return &requestLimiter{core: &k.core, name: nameOf(k.core.prefix, key), key: key, ctx: req.Context()}
+}
+
+// Take is KeyedBucket.Take for key. It makes Keyed a Limiter of package
+// throttle.
+func (k *Keyed) Take(ctx context.Context, key retryafter.Key, n int) (time.Duration, error) {
+	return k.For(key).Take(ctx, n)
 }
 
 // WaitN is KeyedBucket.WaitN for the key of ctx, or for the bucket of those
@@ -77,6 +88,15 @@ func (b KeyedBucket) Take(ctx context.Context, n int) (time.Duration, error) {
 	return c.take(ctx, nameOf(c.prefix, b.key), b.key, n)
 }
 
+// Delay is [Bucket.Delay].
+func (b KeyedBucket) Delay(ctx context.Context, n int) (time.Duration, error) {
+	c := &b.keyed.core
+	if err := b.keyed.open(); err != nil {
+		return 0, err
+	}
+	return c.delay(ctx, nameOf(c.prefix, b.key), b.key, n)
+}
+
 // Allow is [Bucket.Allow].
 func (b KeyedBucket) Allow(ctx context.Context) bool {
 	delay, err := b.Take(ctx, 1)
@@ -92,5 +112,5 @@ func (b KeyedBucket) WaitN(ctx context.Context, n int) error {
 	if err := b.keyed.open(); err != nil {
 		return err
 	}
-	return c.waitN(ctx, nameOf(c.prefix, b.key), b.key, n)
+	return c.waitN(ctx, nameOf(c.prefix, b.key), b.key, n, 0)
 }

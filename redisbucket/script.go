@@ -27,13 +27,19 @@ func newScript(text string) *script {
 // takeScript takes ARGV[4] units from the bucket at KEYS[1], or returns after
 // how many microseconds they would be there. ARGV[1] units flow in each
 // microsecond, a token is ARGV[2] of them and the bucket holds ARGV[3].
+// lookScript returns the same and takes nothing.
 //
 // The value is three doubles, big-endian: the units missing from full, the
 // microsecond they were counted at and the units of a token then. (To write
 // and read them as text would take a third more of the server's time.) Where a
 // token has other units now, the debt is converted, rounding up. It may be more
 // than the bucket holds now.
-var takeScript = newScript(`local time = redis.call('TIME')
+var (
+	takeScript = newScript(fill + write + wait)
+	lookScript = newScript(fill + wait)
+)
+
+const fill = `local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local value = redis.pcall('GET', KEYS[1])
 local debt, last, token = 0, now, ARGV[2] + 0
@@ -59,14 +65,19 @@ if value then
 end
 local after = debt + ARGV[4]
 local over = after - ARGV[3]
-if over <= 0 then
+`
+
+const write = `if over <= 0 then
   local full = math.ceil((last + math.ceil(after / ARGV[1])) / 1000)
   local done = redis.pcall('SET', KEYS[1], struct.pack('>ddd', after, last, token), 'PXAT', full)
   if done.err then return done end
   return 0
 end
+`
+
+const wait = `if over <= 0 then return 0 end
 return last - now + math.ceil(over / ARGV[1])
-`)
+`
 
 // holdScript holds KEYS[1] for ARGV[1] microseconds from now on, unless it is
 // held for longer already. The value is the microsecond at which the hold ends.

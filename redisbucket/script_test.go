@@ -54,11 +54,14 @@ func TestHistoriesAreAnsweredExactly(t *testing.T) {
 				}
 				continue
 			}
-			if !e.Take && e.Fits && e.Cost > 0 {
-				continue // a take is the only question that there is
-			}
 			clock.now = origin + int64(e.At/time.Microsecond)
-			wait, err := b.Take(ctx, int(e.Cost))
+			wait, err := b.Delay(ctx, int(e.Cost))
+			if e.Take {
+				looked := wait
+				if wait, err = b.Take(ctx, int(e.Cost)); wait != looked {
+					t.Errorf("%s, event %d: %+v: wait %v after a look that said %v", h.Name, j, e, wait, looked)
+				}
+			}
 			if _, never := errors.AsType[*retryafter.CostError](err); never != e.Never || !never && err != nil {
 				t.Errorf("%s, event %d: %+v: error %v", h.Name, j, e, err)
 			}
@@ -114,6 +117,9 @@ func TestEveryDecisionEqualsTheModel(t *testing.T) {
 			need := m.Wait(at, cost)
 			want := new(big.Int).Add(need, big.NewInt(999))
 			want.Div(want, big.NewInt(1000))
+			if d, err := b.Delay(ctx, int(cost)); err != nil || d.Microseconds() != want.Int64() {
+				t.Fatalf("%d at %v, step %d: a look: wait %v, error %v; want %v µs", b.Capacity, b.Rate, step, d, err, want)
+			}
 			got, err := b.Take(ctx, int(cost))
 			if err != nil || got.Nanoseconds()%1000 != 0 || got.Microseconds() != want.Int64() {
 				t.Fatalf("%d at %v, step %d: cost %d at %d: wait %v, error %v; want %v µs", b.Capacity, b.Rate, step, cost, at, got, err, want)

@@ -9,6 +9,7 @@ import (
 
 // Benchmark has the rows of the command as ordinary benchmarks.
 func Benchmark(b *testing.B) {
+	withManyKeys(b, 1_000_000)
 	eachRow(b, func(b *testing.B, _ table, r row) {
 		w := r.start()
 		b.Cleanup(w.close)
@@ -53,6 +54,10 @@ func TestAllocations(t *testing.T) {
 		{"parse-dates", "retryafter$", 0},
 		{"parse-other", "(0200`, retryafter|FromHeader)$", 0},
 		{"bucket", "Bucket", 0},
+		{"keyed-1", "^Keyed, For[(]", 0},
+		{"keyed-1000", "^Keyed, For[(]", 0},
+		{"keyed-many", "^Keyed, For[(]", 0},
+		{"keyed-refusing", "^Keyed, For[(]", 0},
 	} {
 		rows := regexp.MustCompile(test.rows)
 		found := false

@@ -42,6 +42,14 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 	}
 	printMachine(w, passes, pass)
 	for _, t := range chosen {
+		if t.keys != nil {
+			all, err := holdings(t)
+			if err != nil {
+				return err
+			}
+			printHoldings(w, t, all)
+			continue
+		}
 		results, err := measure(t, passes, pass)
 		if err != nil {
 			return err
@@ -52,11 +60,11 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 }
 
 func tables() []table {
-	return []table{
+	return append([]table{
 		noRetry(), retry(), timer(), put(), loopback(), loopbackRetry(),
 		parseSeconds(), parseDates(), parseOther(),
 		bucket(), bucketParallel(),
-	}
+	}, keyed()...)
 }
 
 // matching gives the rows of t that are wanted, each under the row that it is

@@ -16,6 +16,8 @@ type table struct {
 	unit  unit
 	aim   string // what the library aims at; "" where it sets no aim
 	procs int    // GOMAXPROCS for it; 0 leaves it as it is
+	most  int    // passes at most; 0: as many as are asked for
+	keys  []int  // what its rows keep is measured, when filled with so many keys, and no time; nil: the time of their work
 	rows  []row
 }
 
@@ -35,7 +37,9 @@ var (
 type row struct {
 	name  string
 	base  bool // the rows below are set against it, up to the next such row
+	note  string
 	start func() work
+	fill  func(keys int, own func(string) string) work // start, of another size and with other key strings; of tables with keys
 }
 
 // A work is a row that is ready to run.
@@ -87,6 +91,9 @@ type result struct {
 // two rows of one pass stays what it was.
 func measure(t table, passes int, pass time.Duration) ([]result, error) {
 	defer runtime.GOMAXPROCS(t.setProcs())
+	if t.most > 0 {
+		passes = min(passes, t.most)
+	}
 	results := make([]result, len(t.rows))
 	works := make([]work, len(t.rows))
 	for i, r := range t.rows {

@@ -45,7 +45,7 @@ func cpu() string {
 	return "unknown CPU"
 }
 
-func printTable(w io.Writer, t table, results []result) {
+func printAbout(w io.Writer, t table) {
 	fmt.Fprintf(w, "\n## %s\n\n%s", t.name, t.about)
 	if t.aim != "" {
 		fmt.Fprintf(w, " Aim: %s.", t.aim)
@@ -53,6 +53,39 @@ func printTable(w io.Writer, t table, results []result) {
 	if t.procs > 0 {
 		fmt.Fprintf(w, " GOMAXPROCS=%d.", t.procs)
 	}
+	if t.most > 0 {
+		fmt.Fprintf(w, " At most %d passes.", t.most)
+	}
+}
+
+func printHoldings(w io.Writer, t table, all []holding) {
+	printAbout(w, t)
+	fmt.Fprint(w, "\n\n| | ratio | kept, B a key | min..max | with key strings | min..max | allocated, B a key | allocations a key | what it forgets |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n")
+	mean := func(h holding, of func(held) float64) float64 {
+		sum := 0.0
+		for _, x := range h.held {
+			sum += of(x)
+		}
+		return sum / float64(len(h.held))
+	}
+	limits := func(h holding, of func(held) float64) string {
+		var all []float64
+		for _, x := range h.held {
+			all = append(all, of(x))
+		}
+		return fmt.Sprintf("%.0f..%.0f", slices.Min(all), slices.Max(all))
+	}
+	kept := func(x held) float64 { return x.kept }
+	fresh := func(x held) float64 { return x.fresh }
+	for _, h := range all {
+		fmt.Fprintf(w, "| %s | %.2f | %.1f | %s | %.1f | %s | %.0f | %s | %s |\n", h.name,
+			mean(h, kept)/mean(all[0], kept), mean(h, kept), limits(h, kept), mean(h, fresh), limits(h, fresh),
+			mean(h, func(x held) float64 { return x.bytes }), count(mean(h, func(x held) float64 { return x.allocs })), h.note)
+	}
+}
+
+func printTable(w io.Writer, t table, results []result) {
+	printAbout(w, t)
 	u := t.unit
 	fmt.Fprintf(w, "\n\n| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
 	base := results[0]

@@ -149,16 +149,20 @@ func gcra(q quota, keys int) keyedLimiter {
 	if err != nil {
 		panic(err)
 	}
+	l, ctx := gcraOn(store, q), context.Background()
+	return keyedLimiter{asker: same(func(key string) bool {
+		limited, _, err := l.RateLimitCtx(ctx, key, 1)
+		return !limited && err == nil
+	})}
+}
+
+func gcraOn(store throttled.GCRAStoreCtx, q quota) *throttled.GCRARateLimiterCtx {
 	l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerDuration(1, q.every), MaxBurst: q.capacity - 1})
 	if err != nil {
 		panic(err)
 	}
 	l.SetMaxCASAttemptsLimit(1 << 30) // else it fails now and then where two take at once
-	ctx := context.Background()
-	return keyedLimiter{asker: same(func(key string) bool {
-		limited, _, err := l.RateLimitCtx(ctx, key, 1)
-		return !limited && err == nil
-	})}
+	return l
 }
 
 // manyKeys is how many the tables of many keys have. The tests make do with

@@ -19,6 +19,15 @@ type table struct {
 	most  int    // passes at most; 0: as many as are asked for
 	keys  []int  // what its rows keep is measured, when filled with so many keys, and no time; nil: the time of their work
 	rows  []row
+	needs func() error // why the table can't be had; nil: it always can
+}
+
+// lacks is why t can't be had, or nil.
+func (t table) lacks() error {
+	if t.needs == nil {
+		return nil
+	}
+	return t.needs()
 }
 
 // A unit is what a table's times are printed in.
@@ -31,6 +40,9 @@ type unit struct {
 var (
 	nanoseconds  = unit{"ns", 1, 1}
 	microseconds = unit{"µs", 1000, 1}
+
+	// thousands of times a second: what is shown is how often, not how long.
+	thousands = unit{name: "thousand a second", digits: 1}
 )
 
 // A row is one way to do the work of its table.

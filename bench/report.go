@@ -86,6 +86,10 @@ func printHoldings(w io.Writer, t table, all []holding) {
 
 func printTable(w io.Writer, t table, results []result) {
 	printAbout(w, t)
+	if t.unit == thousands {
+		printThroughput(w, results)
+		return
+	}
 	u := t.unit
 	fmt.Fprintf(w, "\n\n| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
 	base := results[0]
@@ -100,6 +104,25 @@ func printTable(w io.Writer, t table, results []result) {
 		times := r.values(byTime)
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s..%s | %.0f | %s |\n",
 			r.name, ratio, beyond, u.format(median(times)), u.format(slices.Min(times)), u.format(slices.Max(times)),
+			median(r.values(byBytes)), count(median(r.values(byAllocs))))
+	}
+}
+
+// printThroughput shows how often the work was done, where printTable shows how
+// long it took: the ratio is the other way round.
+func printThroughput(w io.Writer, results []result) {
+	fmt.Fprintf(w, "\n\n| | ratio | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|\n", thousands.name)
+	base := results[0]
+	for _, r := range results {
+		ratio := "1"
+		if r.base {
+			base = r
+		} else {
+			ratio = fmt.Sprintf("%.2f", base.against(r, func(a, b float64) float64 { return a / b }))
+		}
+		often := r.values(func(s sample) float64 { return 1e6 / s.ns })
+		fmt.Fprintf(w, "| %s | %s | %.1f | %.1f..%.1f | %.0f | %s |\n",
+			r.name, ratio, median(often), slices.Min(often), slices.Max(often),
 			median(r.values(byBytes)), count(median(r.values(byAllocs))))
 	}
 }

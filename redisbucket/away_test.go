@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -329,7 +330,9 @@ func TestDeadRedisIsAskedOnceACoolOff(t *testing.T) {
 			time.Sleep(5*time.Second - 1)
 			ask(50, 0)
 			time.Sleep(1)
+			f.during = func() { time.Sleep(90 * time.Millisecond) } // the others come meanwhile
 			ask(50, 1)
+			f.during = nil
 		}
 		// A probe whose caller has gone is not the one.
 		time.Sleep(5 * time.Second)
@@ -347,6 +350,38 @@ func TestDeadRedisIsAskedOnceACoolOff(t *testing.T) {
 		}
 		if n := each.Client.(*failing).sent.Load(); n != 9 {
 			t.Errorf("without a CoolOff: asked %d times", n)
+		}
+	})
+}
+
+// A connection that ends with the caller's time may say so a moment before the
+// caller's context does.
+func TestTimeoutAtTheCallersDeadlineIsTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, fmt.Errorf("read: %w", os.ErrDeadlineExceeded)} {
+			events := 0
+			b := &Bucket{Client: &failing{err: err}, Capacity: 10, Rate: retryafter.PerSecond(1), WhenAway: FailOpen, Events: func(Event) { events++ }}
+			for _, left := range []time.Duration{1, time.Millisecond, 100 * time.Millisecond} {
+				short, cancel := context.WithTimeout(ctx, left)
+				if d, got := b.Take(short, 1); !errors.Is(got, context.DeadlineExceeded) || d != 0 || isUnavailable(got) || events != 0 {
+					t.Errorf("%v with %v left: wait %v, error %v, %d events", err, left, d, got, events)
+				}
+				cancel()
+			}
+			long, cancel := context.WithTimeout(ctx, time.Second)
+			if d, got := b.Take(long, 1); d != 0 || got != nil || events != 1 {
+				t.Errorf("%v with time left: wait %v, error %v, %d events", err, d, got, events)
+			}
+			cancel()
+		}
+		// The other way round: an end by the caller in the guise of something else.
+		events := 0
+		f := &failing{err: errors.New("broken pipe"), during: func() { time.Sleep(10 * time.Millisecond) }}
+		b := &Bucket{Client: f, Capacity: 10, Rate: retryafter.PerSecond(1), WhenAway: FailOpen, Events: func(Event) { events++ }}
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		if _, err := b.Take(short, 1); !errors.Is(err, context.DeadlineExceeded) || events != 0 {
+			t.Errorf("error %v, %d events", err, events)
 		}
 	})
 }

@@ -42,6 +42,18 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 	}
 	printMachine(w, passes, pass)
 	for _, t := range chosen {
+		if err := t.lacks(); err != nil {
+			fmt.Fprintf(w, "\n## %s\n\nLeft out: %v.\n", t.name, err)
+			continue
+		}
+		if t.keys != nil {
+			all, err := holdings(t)
+			if err != nil {
+				return err
+			}
+			printHoldings(w, t, all)
+			continue
+		}
 		results, err := measure(t, passes, pass)
 		if err != nil {
 			return err
@@ -52,11 +64,11 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 }
 
 func tables() []table {
-	return []table{
+	return append([]table{
 		noRetry(), retry(), timer(), put(), loopback(), loopbackRetry(),
 		parseSeconds(), parseDates(), parseOther(),
 		bucket(), bucketParallel(),
-	}
+	}, append(keyed(), redisTables()...)...)
 }
 
 // matching gives the rows of t that are wanted, each under the row that it is

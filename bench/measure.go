@@ -16,7 +16,18 @@ type table struct {
 	unit  unit
 	aim   string // what the library aims at; "" where it sets no aim
 	procs int    // GOMAXPROCS for it; 0 leaves it as it is
+	most  int    // passes at most; 0: as many as are asked for
+	keys  []int  // what its rows keep is measured, when filled with so many keys, and no time; nil: the time of their work
 	rows  []row
+	needs func() error // why the table can't be had; nil: it always can
+}
+
+// lacks is why t can't be had, or nil.
+func (t table) lacks() error {
+	if t.needs == nil {
+		return nil
+	}
+	return t.needs()
 }
 
 // A unit is what a table's times are printed in.
@@ -29,13 +40,18 @@ type unit struct {
 var (
 	nanoseconds  = unit{"ns", 1, 1}
 	microseconds = unit{"µs", 1000, 1}
+
+	// thousands of times a second: what is shown is how often, not how long.
+	thousands = unit{name: "thousand a second", digits: 1}
 )
 
 // A row is one way to do the work of its table.
 type row struct {
 	name  string
 	base  bool // the rows below are set against it, up to the next such row
+	note  string
 	start func() work
+	fill  func(keys int, own func(string) string) work // start, of another size and with other key strings; of tables with keys
 }
 
 // A work is a row that is ready to run.
@@ -87,6 +103,9 @@ type result struct {
 // two rows of one pass stays what it was.
 func measure(t table, passes int, pass time.Duration) ([]result, error) {
 	defer runtime.GOMAXPROCS(t.setProcs())
+	if t.most > 0 {
+		passes = min(passes, t.most)
+	}
 	results := make([]result, len(t.rows))
 	works := make([]work, len(t.rows))
 	for i, r := range t.rows {

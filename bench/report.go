@@ -45,13 +45,50 @@ func cpu() string {
 	return "unknown CPU"
 }
 
-func printTable(w io.Writer, t table, results []result) {
+func printAbout(w io.Writer, t table) {
 	fmt.Fprintf(w, "\n## %s\n\n%s", t.name, t.about)
 	if t.aim != "" {
 		fmt.Fprintf(w, " Aim: %s.", t.aim)
 	}
 	if t.procs > 0 {
 		fmt.Fprintf(w, " GOMAXPROCS=%d.", t.procs)
+	}
+	if t.most > 0 {
+		fmt.Fprintf(w, " At most %d passes.", t.most)
+	}
+}
+
+func printHoldings(w io.Writer, t table, all []holding) {
+	printAbout(w, t)
+	fmt.Fprint(w, "\n\n| | ratio | kept, B a key | min..max | with key strings | min..max | allocated, B a key | allocations a key | what it forgets |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n")
+	mean := func(h holding, of func(held) float64) float64 {
+		sum := 0.0
+		for _, x := range h.held {
+			sum += of(x)
+		}
+		return sum / float64(len(h.held))
+	}
+	limits := func(h holding, of func(held) float64) string {
+		var all []float64
+		for _, x := range h.held {
+			all = append(all, of(x))
+		}
+		return fmt.Sprintf("%.0f..%.0f", slices.Min(all), slices.Max(all))
+	}
+	kept := func(x held) float64 { return x.kept }
+	fresh := func(x held) float64 { return x.fresh }
+	for _, h := range all {
+		fmt.Fprintf(w, "| %s | %.2f | %.1f | %s | %.1f | %s | %.0f | %s | %s |\n", h.name,
+			mean(h, kept)/mean(all[0], kept), mean(h, kept), limits(h, kept), mean(h, fresh), limits(h, fresh),
+			mean(h, func(x held) float64 { return x.bytes }), count(mean(h, func(x held) float64 { return x.allocs })), h.note)
+	}
+}
+
+func printTable(w io.Writer, t table, results []result) {
+	printAbout(w, t)
+	if t.unit == thousands {
+		printThroughput(w, results)
+		return
 	}
 	u := t.unit
 	fmt.Fprintf(w, "\n\n| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
@@ -67,6 +104,25 @@ func printTable(w io.Writer, t table, results []result) {
 		times := r.values(byTime)
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s..%s | %.0f | %s |\n",
 			r.name, ratio, beyond, u.format(median(times)), u.format(slices.Min(times)), u.format(slices.Max(times)),
+			median(r.values(byBytes)), count(median(r.values(byAllocs))))
+	}
+}
+
+// printThroughput shows how often the work was done, where printTable shows how
+// long it took: the ratio is the other way round.
+func printThroughput(w io.Writer, results []result) {
+	fmt.Fprintf(w, "\n\n| | ratio | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|\n", thousands.name)
+	base := results[0]
+	for _, r := range results {
+		ratio := "1"
+		if r.base {
+			base = r
+		} else {
+			ratio = fmt.Sprintf("%.2f", base.against(r, func(a, b float64) float64 { return a / b }))
+		}
+		often := r.values(func(s sample) float64 { return 1e6 / s.ns })
+		fmt.Fprintf(w, "| %s | %s | %.1f | %.1f..%.1f | %.0f | %s |\n",
+			r.name, ratio, median(often), slices.Min(often), slices.Max(often),
 			median(r.values(byBytes)), count(median(r.values(byAllocs))))
 	}
 }

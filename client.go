@@ -333,8 +333,12 @@ func (c *call) admit() (held bool, err error) {
 		return false, c.fail(Canceled, gone)
 	}
 	ctx, begin := c.req.Context(), time.Now()
-	d, known := c.limiterTakes(begin)
-	if known && d == 0 {
+	d, known, err := c.limiterTakes(begin)
+	switch {
+	case err != nil:
+		c.report.Limited = add(c.report.Limited, time.Since(begin))
+		return false, c.refused(err)
+	case known && d == 0:
 		return false, nil
 	}
 	afterWait := c.report.Attempts > 0 || known // so that Reserve counts
@@ -366,19 +370,27 @@ func (c *call) admit() (held bool, err error) {
 	if c.held(time.Now()) > 0 {
 		return true, nil // the token, if there is one, is lost
 	}
-	if _, bad := errors.AsType[*ConfigError](err); bad {
-		return false, c.fail(Misconfigured, err)
-	}
 	if err != nil {
 		if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
 			return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
 		}
-		return false, c.fail(Limited, err)
+		return false, c.refused(err)
 	}
 	if !afterWait && took < atOnce {
 		return false, nil
 	}
 	return false, c.recheck()
+}
+
+// refused ends the call by an error of the Limiter.
+func (c *call) refused(err error) error {
+	if gone := canceled(c.req); gone != nil {
+		return c.fail(Canceled, gone)
+	}
+	if _, bad := errors.AsType[*ConfigError](err); bad {
+		return c.fail(Misconfigured, err)
+	}
+	return c.fail(Limited, err)
 }
 
 // fitsDeadline reports whether it is for the caller's deadline, and not for
@@ -430,19 +442,19 @@ func (c *call) latestStart() (time.Time, bool) {
 
 // limiterTakes takes the next attempt's tokens, or tells how long they need,
 // where the Limiter can do either.
-func (c *call) limiterTakes(now time.Time) (d time.Duration, known bool) {
+func (c *call) limiterTakes(now time.Time) (d time.Duration, known bool, err error) {
 	switch l := c.limiter.(type) {
 	case taker:
-		d, err := l.TakeN(now, c.opts.cost)
-		return d, err == nil
+		d, err = l.TakeN(now, c.opts.cost)
+		return d, true, err
 	case tokens:
-		d, err := takeTokens{l}.TakeN(now, c.opts.cost)
-		return d, err == nil
+		d, err = takeTokens{l}.TakeN(now, c.opts.cost)
+		return d, err == nil, nil // WaitN knows best what can never be
 	case delayer:
-		d, err := l.DelayN(now, c.opts.cost)
-		return d, err == nil && d > 0 // it takes nothing
+		d, err = l.DelayN(now, c.opts.cost)
+		return d, err == nil && d > 0, nil // nothing is taken by it
 	}
-	return 0, false
+	return 0, false, nil
 }
 
 // limiterDelay is how long the Limiter needs from now on, where it can tell.

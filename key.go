@@ -54,11 +54,19 @@ func WithKey(ctx context.Context, k Key) context.Context {
 	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
+// ContextKey is the key that WithKey gave ctx, and whether it did.
+func ContextKey(ctx context.Context) (k Key, ok bool) {
+	if key := optionsOf(ctx).key; key != nil {
+		return *key, true
+	}
+	return "", false
+}
+
 // keyOf is the key of req: its context's, else what by says, else ByHost's.
 func keyOf(req *http.Request, by func(*http.Request) Key) Key {
-	switch key := optionsOf(req.Context()).key; {
-	case key != nil:
-		return *key
+	switch key, ok := ContextKey(req.Context()); {
+	case ok:
+		return key
 	case by != nil:
 		return by(req)
 	}

@@ -127,10 +127,8 @@ func (k *Keyed) WaitN(ctx context.Context, n int) error { return k.ForContext(ct
 // ForContext returns the bucket of the key of ctx (WithKey), a [KeyedBucket], or
 // that of those without a key.
 func (k *Keyed) ForContext(ctx context.Context) Limiter {
-	if key := optionsOf(ctx).key; key != nil {
-		return k.For(*key)
-	}
-	return k.For("")
+	key, _ := ContextKey(ctx)
+	return k.For(key)
 }
 
 // Stats returns what k holds now.

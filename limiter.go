@@ -9,8 +9,8 @@ import (
 )
 
 // A Limiter admits work at some rate. WaitN returns nil once work that costs n
-// may begin, and an error where it can't or where ctx is done before; an error
-// has cost nothing. [Bucket] is a Limiter, and so is the Limiter of
+// may begin, and an error where it can't or where ctx is done before. An error
+// has cost nothing, or can't tell, as where a server did not answer. [Bucket] is a Limiter, and so is the Limiter of
 // golang.org/x/time/rate. A Limiter may be used from many goroutines at once.
 //
 // One that also has either of
@@ -20,7 +20,12 @@ import (
 //
 // as Bucket and the Limiter of golang.org/x/time/rate do, lets a Transport count
 // its wait in before it lets go of a response. One that has neither may refuse a
-// retry when the response is gone.
+// retry when the response is gone. One with both DelayN and
+//
+//	TakeN(t time.Time, n int) (time.Duration, error)
+//
+// as Bucket has, is asked for the tokens by TakeN first, and by WaitN where they
+// are not there; an error of TakeN refuses the attempt.
 type Limiter interface {
 	WaitN(ctx context.Context, n int) error
 }

@@ -1,12 +1,10 @@
 package redisbucket
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/retryafter-go/retryafter"
 )
@@ -32,38 +30,13 @@ func nameOf(prefix string, key retryafter.Key) string {
 	return string(append(name, '}'))
 }
 
-// keyOf is the key of req: its context's, else what by says, else ByHost's. The
-// root module keeps to itself what the key of a context is. It tells the
-// memory of a Gate, though, and that before anything else is done with a
-// request; so a memory that goes no further than that gets to know it.
-func keyOf(req *http.Request, by func(*http.Request) retryafter.Key) (key retryafter.Key) {
-	if by == nil {
-		by = retryafter.ByHost
+// keyOf is the key of req: its context's, else what by says, else ByHost's.
+func keyOf(req *http.Request, by func(*http.Request) retryafter.Key) retryafter.Key {
+	switch key, ok := retryafter.ContextKey(req.Context()); {
+	case ok:
+		return key
+	case by != nil:
+		return by(req)
 	}
-	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case toldKey:
-			key = retryafter.Key(p)
-		default:
-			panic(p)
-		}
-	}()
-	asker := retryafter.Transport{Gate: &retryafter.Gate{
-		Key:    func(*http.Request) retryafter.Key { return by(req) },
-		Shared: keyTeller{},
-	}}
-	if _, err := asker.RoundTrip((&http.Request{}).WithContext(req.Context())); err == nil {
-		panic("redisbucket: a request passed a Gate that was not asked")
-	}
-	return by(req) // the call is misconfigured and will go nowhere
+	return retryafter.ByHost(req)
 }
-
-type toldKey retryafter.Key
-
-type keyTeller struct{}
-
-func (keyTeller) Held(_ context.Context, key retryafter.Key) (time.Duration, error) {
-	panic(toldKey(key))
-}
-func (keyTeller) Hold(context.Context, retryafter.Key, time.Duration) error { return nil }

@@ -128,6 +128,16 @@ func drawReply(t *rapid.T) reply {
 var spans = []time.Duration{0, grid, time.Second, 2 * time.Second, 5 * time.Second, 60 * time.Second,
 	2*time.Minute - 1, 2 * time.Minute, 2*time.Minute + 1, time.Hour, 10 * time.Hour, 1<<63 - 1}
 
+// sensible keeps Reserve and AttemptTimeout to what MaxElapsed allows them.
+func (s *script) sensible() {
+	if most := s.policy.MaxElapsed; most > 0 {
+		s.policy.Reserve = min(s.policy.Reserve, most-1)
+		if s.timeout > most {
+			s.timeout = 0
+		}
+	}
+}
+
 func drawScript(t *rapid.T) script {
 	s := script{
 		backoff: "list",
@@ -172,10 +182,7 @@ func drawScript(t *rapid.T) script {
 	s.policy.MaxWait = some(2, append([]time.Duration{-1, -1, -1, -1, -1, -1}, spans...), "max wait")
 	s.policy.MaxElapsed = some(5, spans, "max elapsed")
 	s.policy.Reserve = some(5, spans, "reserve")
-	if most := s.policy.MaxElapsed; most > 0 { // more would make no sense
-		s.policy.Reserve = min(s.policy.Reserve, most-1)
-		s.timeout = min(s.timeout, most)
-	}
+	s.sensible()
 	if seldom(t, 8, "own retry") {
 		s.retry = rapid.SliceOfN(rapid.Bool(), 1, 4).Draw(t, "retry")
 	}
@@ -215,6 +222,7 @@ func (s *script) toTheEdge(t *rapid.T) {
 	off := rapid.SampledFrom([]time.Duration{0, 1, -1}).Draw(t, "off")
 	if rapid.Bool().Draw(t, "elapsed") {
 		s.policy.MaxElapsed = end - free[0].Start + s.policy.Reserve + off
+		s.sensible()
 		return
 	}
 	s.deadline = max(end+s.policy.Reserve+off, 1)

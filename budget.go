@@ -37,10 +37,9 @@ type RetryBudget struct {
 	SuccessesPerRetry int
 
 	// MaxKeys is how many keys have a budget of their own. A full one makes way
-	// for another; where none is full, further keys share one, and a key that
-	// finds a place later begins as much spent as that one is. So nothing is
-	// gained by being forgotten, and nothing that is paid back is lost. 0 means
-	// 65536.
+	// for another; where none is full, further keys share one, until that is
+	// full again. So nothing is gained by being forgotten, and nothing that is
+	// paid back is lost. 0 means 65536.
 	MaxKeys int
 
 	once  sync.Once
@@ -66,7 +65,7 @@ func (b *RetryBudget) open() error {
 		}{
 			{"Retries", &retries, 100, 1 << 30},
 			{"SuccessesPerRetry", &successes, 10, 1 << 30},
-			{"MaxKeys", &most, defaultMaxKeys, 1 << 30},
+			{"MaxKeys", &most, defaultMaxKeys, largestMaxKeys},
 		} {
 			switch v := *setting.value; {
 			case v < 0:
@@ -144,13 +143,15 @@ func (b *RetryBudget) of(h hash) uint64 {
 	return b.rest
 }
 
-// set says what is missing from the budget of h, in a place of its own or, where
-// there is none, in that of the rest.
+// set says what is missing from the budget of h, in a place of its own or in
+// that of the rest: where there is no place, or the rest may be h's.
 func (b *RetryBudget) set(h hash, spent uint64) {
 	before, ok := b.spent[h]
-	if !ok && len(b.spent) >= b.most {
-		b.sweep()
-		if len(b.spent) >= b.most {
+	if !ok {
+		if b.rest == 0 && len(b.spent) >= b.most {
+			b.sweep()
+		}
+		if b.rest > 0 || len(b.spent) >= b.most {
 			b.rest = spent
 			return
 		}

@@ -107,15 +107,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // A call is one RoundTrip on its way.
 type call struct {
-	t       *Transport
-	req     *http.Request // the caller's own
-	opts    *options
-	first   time.Time // when the first attempt was sent; zero where nobody asks
-	backoff backoff.BackOff
-	latest  *attemptContext // of the newest attempt after the first
-	limiter Limiter
-	gateKey Key
-	report  Report
+	t          *Transport
+	req        *http.Request // the caller's own
+	opts       *options
+	first      time.Time // when the first attempt was sent; zero where nobody asks
+	backoff    backoff.BackOff
+	latest     *attemptContext // of the newest attempt after the first
+	limiter    Limiter
+	limiterErr error // what it said when it was asked for its delay
+	gateKey    Key
+	report     Report
 }
 
 // plain reports whether nothing but Base is concerned with the first attempt,
@@ -176,8 +177,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if c.traced() {
 			c.attemptDone(a)
 		}
-		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.held(a.Received)}
-		c.hold(&a) // later, so that this call's own delay is not measured twice
+		bounds := Call{Deadline: c.deadline(), MaxAttempts: c.opts.maxAttempts, Held: c.hold(&a)}
 		if c.limiter != nil {
 			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
 		}
@@ -189,6 +189,10 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		}
 		d := &c.report.Decision
 		c.t.Policy.decide(d, &a, &bounds)
+		if d.Retry && c.limiterErr != nil {
+			c.report.Err = c.limiterErr
+			return c.stop(Limited, resp, err)
+		}
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
@@ -246,7 +250,7 @@ func (c *call) waitTurn(redirect *http.Response) error {
 		if redirect != nil {
 			a.StatusCode, a.Header = redirect.StatusCode, redirect.Header
 		}
-		bounds := Call{Deadline: c.deadline(), Held: c.held(a.Received)}
+		bounds := Call{Deadline: c.deadline(), Held: c.gate()}
 		if c.limiter != nil {
 			bounds.Limiter, bounds.Denies = c.limiterDelay, c.denies()
 		}
@@ -255,7 +259,10 @@ func (c *call) waitTurn(redirect *http.Response) error {
 			return nil
 		}
 		c.report.Decision = d
-		if !d.Retry {
+		switch {
+		case c.limiterErr != nil: // it would refuse after the wait
+			return c.refused(c.limiterErr)
+		case !d.Retry:
 			return c.fail(d.Reason, refusals[d.Reason])
 		}
 		if err := c.wait(&a, &d, nil); err != nil {
@@ -266,22 +273,25 @@ func (c *call) waitTurn(redirect *http.Response) error {
 	return nil
 }
 
-// hold tells the Gate what a's response asks for.
-func (c *call) hold(a *Attempt) {
-	if c.t.Gate == nil || a.StatusCode != http.StatusTooManyRequests && a.StatusCode != http.StatusServiceUnavailable {
-		return
+// hold tells the Gate what a's response asks for, and returns what to ask for
+// what it knows beside that.
+func (c *call) hold(a *Attempt) func(time.Time) time.Duration {
+	if c.t.Gate != nil && (a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable) {
+		if hint, err := FromHeader(a.Header, a.Received); err == nil && hint.Delay > 0 {
+			held := c.t.Gate.told(c.req.Context(), c.gateKey, a.Received, hint.Delay)
+			return func(time.Time) time.Duration { return held }
+		}
 	}
-	if hint, err := FromHeader(a.Header, a.Received); err == nil && hint.Delay > 0 {
-		c.t.Gate.Hold(c.req.Context(), c.gateKey, a.Received.Add(hint.Delay))
-	}
+	return c.gate()
 }
 
-// held is how long the Gate holds the call, counted from an instant before now.
-func (c *call) held(from time.Time) time.Duration {
+// gate is what to ask how long the Gate holds the call, nil where there is none.
+func (c *call) gate() func(time.Time) time.Duration {
 	if c.t.Gate == nil {
-		return 0
+		return nil
 	}
-	return c.t.Gate.held(c.req.Context(), c.gateKey, from)
+	gate, ctx, key := c.t.Gate, c.req.Context(), c.gateKey
+	return func(from time.Time) time.Duration { return gate.held(ctx, key, from) }
 }
 
 func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
@@ -332,6 +342,9 @@ func (c *call) admit() (held bool, err error) {
 	if gone := canceled(c.req); gone != nil {
 		return false, c.fail(Canceled, gone)
 	}
+	if c.opts.cost == 0 {
+		return false, nil
+	}
 	ctx, begin := c.req.Context(), time.Now()
 	d, known, err := c.limiterTakes(begin)
 	switch {
@@ -367,7 +380,7 @@ func (c *call) admit() (held bool, err error) {
 	if gone := canceled(c.req); gone != nil {
 		return false, c.fail(Canceled, gone)
 	}
-	if c.held(time.Now()) > 0 {
+	if held := c.gate(); held != nil && held(time.Now()) > 0 {
 		return true, nil // the token, if there is one, is lost
 	}
 	if err != nil {
@@ -459,11 +472,14 @@ func (c *call) limiterTakes(now time.Time) (d time.Duration, known bool, err err
 
 // limiterDelay is how long the Limiter needs from now on, where it can tell.
 func (c *call) limiterDelay(now time.Time) (d time.Duration) {
+	if c.opts.cost == 0 {
+		return 0
+	}
 	switch l := c.limiter.(type) {
 	case delayer:
-		d, _ = l.DelayN(now, c.opts.cost)
-	case tokens:
-		d, _ = takeTokens{l}.DelayN(now, c.opts.cost)
+		d, c.limiterErr = l.DelayN(now, c.opts.cost)
+	case tokensAt:
+		d, c.limiterErr = delayOf(l, now, c.opts.cost)
 	}
 	return d
 }

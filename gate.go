@@ -62,22 +62,55 @@ type Holds interface {
 // Hold holds key until an instant, unless it is held for longer already.
 func (g *Gate) Hold(ctx context.Context, key Key, until time.Time) {
 	now := time.Now()
-	left := until.Sub(now)
-	if left <= 0 {
+	if !until.After(now) {
 		return
 	}
-	g.mu.Lock()
-	if until.After(g.holds[key]) {
-		g.keep(key, until, now)
-		if m := g.moves[key]; m != nil {
-			close(m.made)
-			delete(g.moves, key)
+	g.move(key, until, now)
+	if g.Shared != nil {
+		g.report(g.Shared.Hold(ctx, key, until.Sub(now)))
+	}
+}
+
+// told is Hold for what a response asks for that came at an instant before now.
+// It returns how long the key was held before that, counted from then: so what
+// a call is told itself is not measured twice.
+func (g *Gate) told(ctx context.Context, key Key, from time.Time, delay time.Duration) time.Duration {
+	until := from.Add(delay)
+	before := g.move(key, until, time.Now())
+	held := g.heldShared(ctx, key, from)
+	if g.Shared != nil {
+		if left := time.Until(until); left > 0 {
+			g.report(g.Shared.Hold(ctx, key, left))
 		}
 	}
-	g.mu.Unlock()
-	if g.Shared != nil {
-		g.report(g.Shared.Hold(ctx, key, left))
+	if now := g.until(key); now.After(until) { // others were told meanwhile, or before
+		before = now
 	}
+	if before.After(time.Now()) {
+		held = max(held, before.Sub(from))
+	}
+	return held
+}
+
+// move holds key in this Gate and returns until when it was held before.
+func (g *Gate) move(key Key, until, now time.Time) (before time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if before = g.holds[key]; !until.After(before) || !until.After(now) {
+		return before
+	}
+	g.keep(key, until, now)
+	if m := g.moves[key]; m != nil {
+		close(m.made)
+		delete(g.moves, key)
+	}
+	return before
+}
+
+func (g *Gate) until(key Key) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.holds[key]
 }
 
 func (g *Gate) keep(key Key, until, now time.Time) {
@@ -105,23 +138,26 @@ func (g *Gate) Held(ctx context.Context, key Key) time.Duration {
 	return g.held(ctx, key, time.Now())
 }
 
-// held is Held, counted from an instant before now.
+// held is Held, counted from an instant before now. Shared may take its time, so
+// it is asked first.
 func (g *Gate) held(ctx context.Context, key Key, from time.Time) time.Duration {
-	g.mu.Lock()
-	until := g.holds[key]
-	g.mu.Unlock()
-	var left time.Duration
-	if until.After(time.Now()) {
-		left = until.Sub(from)
-	}
-	if g.Shared != nil {
-		shared, err := g.Shared.Held(ctx, key)
-		g.report(err)
-		if err == nil && shared > 0 {
-			left = max(left, add(shared, time.Since(from)))
-		}
+	left := g.heldShared(ctx, key, from)
+	if until := g.until(key); until.After(time.Now()) {
+		left = max(left, until.Sub(from))
 	}
 	return left
+}
+
+func (g *Gate) heldShared(ctx context.Context, key Key, from time.Time) time.Duration {
+	if g.Shared == nil {
+		return 0
+	}
+	left, err := g.Shared.Held(ctx, key)
+	g.report(err)
+	if err != nil || left <= 0 {
+		return 0
+	}
+	return add(left, time.Since(from))
 }
 
 // watch returns a context that ends with ctx, or when this Gate holds key for
@@ -149,7 +185,8 @@ func (g *Gate) watch(ctx context.Context, key Key) (context.Context, context.Can
 	}
 }
 
-// Release ends the hold of key in this Gate, not in Shared.
+// Release ends the hold of key in this Gate, not in Shared. Calls that wait for
+// it already sleep on.
 func (g *Gate) Release(key Key) {
 	g.mu.Lock()
 	delete(g.holds, key)

@@ -33,7 +33,7 @@ type Keyed struct {
 
 	// MaxKeys is how many keys are remembered at most. The keys are spread over
 	// up to 64 parts by chance, so leave some room above what is needed. 0 means
-	// 65536; less is a *ConfigError.
+	// 65536; a negative number, or more than 2^30, is a *ConfigError.
 	MaxKeys int
 
 	once   sync.Once
@@ -56,6 +56,7 @@ type KeyedStats struct {
 
 const (
 	defaultMaxKeys = 1 << 16
+	largestMaxKeys = 1 << 30
 	keysPerShard   = 1 << 10 // at least, so that a shard's share of the keys is near the average
 	maxShards      = 1 << 6
 )
@@ -85,18 +86,30 @@ func (k *Keyed) open() error {
 		if most == 0 {
 			most = defaultMaxKeys
 		}
-		if most < 0 {
-			k.err = &ConfigError{"Keyed.MaxKeys", strconv.Itoa(k.MaxKeys), "must not be negative"}
+		switch {
+		case most < 0:
+			k.err = &ConfigError{"Keyed.MaxKeys", strconv.Itoa(most), "must not be negative"}
+			return
+		case most > largestMaxKeys:
+			k.err = &ConfigError{"Keyed.MaxKeys", strconv.Itoa(most), "must be at most " + strconv.Itoa(largestMaxKeys)}
 			return
 		}
 		k.base = time.Now()
 		k.shards = make([]keyedShard, max(1, min(maxShards, most/keysPerShard)))
 		for i := range k.shards {
 			s := &k.shards[i]
-			s.levels = levels{meter: &k.meter, unseen: k.meter.start(false, 0), limit: most*(i+1)/len(k.shards) - most*i/len(k.shards)}
+			s.levels = levels{meter: &k.meter, unseen: k.meter.start(false, 0), limit: share(most, i, len(k.shards))}
 		}
 	})
 	return k.err
+}
+
+// share is the i-th of n parts of most.
+func share(most, i, n int) int {
+	if i < most%n {
+		return most/n + 1
+	}
+	return most / n
 }
 
 // For returns the bucket of key, as a Limiter with the methods of Bucket.
@@ -187,7 +200,7 @@ func (s *keyedShard) take(k *Keyed, h hash, now int64, cost uint64) bool {
 	l, _ := s.levels.get(h, now)
 	l, ok := k.meter.take(l, now, cost)
 	if ok {
-		s.levels.put(h, l, now)
+		s.levels.put(h, l, now, false)
 	}
 	return ok
 }
@@ -304,7 +317,7 @@ func (b KeyedBucket) leave(q *queuedBucket) {
 	if q.users--; q.users == 0 {
 		delete(s.queues, b.hash)
 		if q.seen || q.level != q.began {
-			s.levels.put(b.hash, q.level, int64(time.Since(k.base)))
+			s.levels.put(b.hash, q.level, int64(time.Since(k.base)), q.seen)
 		}
 	}
 }

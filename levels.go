@@ -50,17 +50,15 @@ func (t *levels) get(h hash, now int64) (l level, seen bool) {
 
 // start is the level of an unseen key. What was dropped may have been dropped
 // at an instant that is still to come for this one: then what flows in until
-// that instant is missing here.
+// that instant is missing here, or nothing flows in until as much is missing as
+// a bucket holds.
 func (t *levels) start(now int64) level {
 	l := t.unseen
 	if now >= l.last || l.last == math.MinInt64 {
 		return l
 	}
-	over, in := bits.Mul64(t.meter.flow, uint64(l.last)-uint64(now))
-	if over != 0 || in > t.meter.size-l.debt {
-		return level{debt: t.meter.size, last: now}
-	}
-	return level{debt: l.debt + in, last: now}
+	ahead := min(uint64(l.last)-uint64(now), (t.meter.size-l.debt)/t.meter.flow)
+	return level{debt: l.debt + ahead*t.meter.flow, last: l.last - int64(ahead)}
 }
 
 func (t *levels) find(h hash) *entry {
@@ -76,8 +74,8 @@ func (t *levels) find(h hash) *entry {
 }
 
 // put sets the level of h at now. What it drops for that is worth as much debt
-// to unseen keys.
-func (t *levels) put(h hash, l level, now int64) {
+// to unseen keys, of which h is one, unless it was taken from here.
+func (t *levels) put(h hash, l level, now int64, taken bool) {
 	if e := t.find(h); e != nil {
 		e.level = l
 		if due := t.full(l); due < e.due {
@@ -86,7 +84,7 @@ func (t *levels) put(h hash, l level, now int64) {
 		}
 		return
 	}
-	if t.debt(t.start(now), now) > 0 {
+	if !taken && t.debt(t.start(now), now) > 0 {
 		t.below++
 	}
 	due := t.full(l)

@@ -110,25 +110,31 @@ type taker interface {
 	delayer
 }
 
+type tokensAt interface {
+	TokensAt(t time.Time) float64
+}
+
 type tokens interface {
 	allower
-	TokensAt(t time.Time) float64
+	tokensAt
 }
 
 // takeTokens makes a taker of what tells how many tokens there will be.
 type takeTokens struct{ tokens }
 
 func (l takeTokens) TakeN(t time.Time, n int) (time.Duration, error) {
-	if n >= 0 && l.AllowN(t, n) {
+	if n == 0 || n > 0 && l.AllowN(t, n) {
 		return 0, nil
 	}
 	d, err := l.DelayN(t, n)
 	return max(d, 1), err
 }
 
-// DelayN looks for the instant at which the tokens will be there. Rounding may
-// make it a little late or early; what counts is what the limiter then says.
-func (l takeTokens) DelayN(t time.Time, n int) (time.Duration, error) {
+func (l takeTokens) DelayN(t time.Time, n int) (time.Duration, error) { return delayOf(l, t, n) }
+
+// delayOf looks for the instant at which l will have n tokens. Rounding may make
+// it a little late or early; what counts is what the limiter then says.
+func delayOf(l tokensAt, t time.Time, n int) (time.Duration, error) {
 	enough := func(d time.Duration) bool { return l.TokensAt(t.Add(d)) >= float64(n) }
 	const never = 100 * 365 * 24 * time.Hour
 	switch {

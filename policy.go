@@ -86,8 +86,9 @@ type Call struct {
 	Deadline    time.Time // the caller's; the zero Time: none
 	MaxAttempts int       // a cap that lowers Policy.MaxAttempts; 0 or less: none
 
-	// Held is how long from Attempt.Received on a Gate holds the request's key.
-	Held time.Duration
+	// Held is asked, at most once, how long from Attempt.Received on a Gate holds
+	// the request's key. nil means no Gate.
+	Held func(received time.Time) time.Duration
 
 	// Limiter is asked, at most once, how long from Attempt.Received a limiter
 	// will need to admit the next attempt. nil means no limiter.
@@ -147,7 +148,8 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 	}
 	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
 	local := p.backoff(a, c, d.HintErr == nil)
-	p.wait(d, c.Held, local)
+	p.wait(d, a, c, local)
+	p.jitter(d)
 	switch {
 	case gone:
 		d.Reason = Canceled
@@ -176,10 +178,11 @@ func (p *Policy) enter(d *Decision, a *Attempt, c *Call) bool {
 	if a.StatusCode/100 == 3 {
 		d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
 	}
-	if d.HintErr != nil && c.Held == 0 {
+	p.wait(d, a, c, 0)
+	if d.HintErr != nil && d.Server == 0 {
 		return false
 	}
-	p.wait(d, c.Held, 0)
+	p.jitter(d)
 	d.Reason = p.misfit(d, a, c)
 	d.Retry = d.Reason == 0
 	return true
@@ -231,10 +234,16 @@ func defaultBackoff(a *Attempt, hinted bool) time.Duration {
 	return local
 }
 
-// wait puts a wait together: jitter comes after max, and nothing comes after
-// jitter.
-func (p *Policy) wait(d *Decision, held, local time.Duration) {
-	d.Server, d.Local = max(d.Hint.Delay, held), max(local, 0)
+// wait puts the floor of a wait together.
+func (p *Policy) wait(d *Decision, a *Attempt, c *Call, local time.Duration) {
+	d.Server, d.Local = d.Hint.Delay, max(local, 0)
+	if c.Held != nil {
+		d.Server = max(d.Server, c.Held(a.Received))
+	}
+}
+
+// jitter comes after the larger of the two, and nothing comes after it.
+func (p *Policy) jitter(d *Decision) {
 	floor := max(d.Server, d.Local)
 	jitter := p.Jitter
 	if jitter == nil {

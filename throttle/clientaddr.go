@@ -192,6 +192,8 @@ func (c *ClientAddr) begin() error {
 	switch {
 	case c.Field == "" && (len(c.Proxies) > 0 || c.Single || c.TrustUnix):
 		return bad("Field", "empty", "must be set where someone is trusted to write it")
+	case c.Field != "" && !isToken(c.Field):
+		return bad("Field", strconv.Quote(c.Field), "must be the name of a header field")
 	case c.IPv4Bits < 0 || c.IPv4Bits > 32:
 		return bad("IPv4Bits", c.IPv4Bits, "must be from 1 to 32, or 0")
 	case c.IPv6Bits < 0 || c.IPv6Bits > 128:
@@ -270,6 +272,9 @@ func (l *fieldList) comma(line string) int {
 	return -1
 }
 
+// maxParameters bounds the work for one forwarded-element: four are defined.
+const maxParameters = 32
+
 // forParameter reads a forwarded-element (RFC 7239, section 4) and returns the
 // value of its for parameter. Blanks around a semicolon are put up with.
 func forParameter(element string) (node, problem string) {
@@ -288,6 +293,9 @@ func forParameter(element string) (node, problem string) {
 		rest = trim(rest)
 		if !ok || rest != "" && rest[0] != ';' {
 			return "", malformed
+		}
+		if len(seen) == maxParameters {
+			return "", "has too many parameters"
 		}
 		for _, s := range seen {
 			if strings.EqualFold(s, name) {

@@ -209,4 +209,4 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, d Decision) {
 
 // staleFields are about a response that will not be sent, as they are for
 // http.Error, or say when to come back where this Handler does not.
-var staleFields = []string{"Content-Length", "Content-Encoding", "Content-Range", "Etag", "Expires", "Last-Modified", "Retry-After"}
+var staleFields = []string{"Cdn-Cache-Control", "Content-Length", "Content-Encoding", "Content-Range", "Etag", "Expires", "Last-Modified", "Retry-After"}

@@ -797,3 +797,20 @@ func TestMaxElapsedThatNoWaitFitsEndsTheCall(t *testing.T) {
 		})
 	}
 }
+
+func TestAResponseThatNoTransportReturnedHasNoReportOfAnother(t *testing.T) {
+	inBubble(t, []reply{told(429, "3600")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		first, err := tr.RoundTrip(get(t.Context()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := get(first.Request.Context()) // a context that is borrowed for a call by other means
+		resp, err := s.RoundTrip(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := retryafter.ReportOf(resp), (retryafter.Report{Attempts: 1, Stop: retryafter.Final}); got != want {
+			t.Errorf("%+v", got)
+		}
+	})
+}

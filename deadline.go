@@ -119,3 +119,16 @@ func add(a, b time.Duration) time.Duration {
 	}
 	return a + b
 }
+
+// cancelWith is context.WithCancel that ends with ch too.
+func cancelWith(ctx context.Context, ch <-chan struct{}) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-ch:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}

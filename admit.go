@@ -77,7 +77,7 @@ func (c *call) gate() func(time.Time) time.Duration {
 	return func(from time.Time) time.Duration { return gate.held(ctx, key, from) }
 }
 
-func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyOf(c.req, c.t.Budget.Key)) }
+func (c *call) withdraw() bool { return c.t.Budget.Withdraw(keyBy(c.req, c.t.Budget.Key)) }
 
 // admit asks the Limiter for the next attempt, and reports whether it gave up
 // waiting because the Gate moved. An error ends the call.

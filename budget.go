@@ -24,8 +24,7 @@ import (
 // goroutines at once, and by several Transports; it must not be copied or have
 // its fields changed after the first use.
 type RetryBudget struct {
-	// Key is the key of a request whose context has none (see WithKey). nil
-	// means ByHost.
+	// Key is the key of a request. nil means ByHost.
 	Key func(*http.Request) Key
 
 	// Retries is what a budget begins with, and the most that it holds. 0 means

@@ -137,7 +137,7 @@ func (c *call) begin() error {
 		c.limiter = l.ForRequest(c.req)
 	}
 	if c.t.Gate != nil {
-		c.gateKey = keyOf(c.req, c.t.Gate.Key)
+		c.gateKey = keyBy(c.req, c.t.Gate.Key)
 	}
 	return c.pass(c.req.Response)
 }
@@ -316,7 +316,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 		c.report.Decision = Decision{Reason: Final}
 	}
 	if b := c.t.Budget; b != nil {
-		switch key := keyOf(c.req, b.Key); {
+		switch key := keyBy(c.req, b.Key); {
 		case why == GetBodyFailed, why == Canceled && c.report.Decision.Retry:
 			b.Refund(key) // the attempt that was paid for is not made
 		case why != Final || resp == nil || resp.StatusCode >= 500:
@@ -358,7 +358,7 @@ func (c *call) conclude(why Reason) {
 // fail ends the call without a response.
 func (c *call) fail(why Reason, err error) error {
 	if b := c.t.Budget; b != nil && c.report.Attempts > 0 {
-		b.Refund(keyOf(c.req, b.Key)) // as in stop
+		b.Refund(keyBy(c.req, b.Key)) // as in stop
 	}
 	c.conclude(why)
 	c.report.Err = err

@@ -19,8 +19,7 @@ import (
 // works. It may be used from many goroutines at once, and by several
 // Transports; it must not be copied or changed after the first use.
 type Gate struct {
-	// Key is the key of a request whose context has none (see WithKey). nil
-	// means ByHost.
+	// Key is the key of a request. nil means ByHost.
 	Key func(*http.Request) Key
 
 	// MaxKeys is how many holds are kept before ended ones are swept out. A

@@ -483,3 +483,33 @@ func TestARequestIsChargedToItsKey(t *testing.T) {
 		}
 	})
 }
+
+func TestAGateAndABudgetAreAboutTheServer(t *testing.T) {
+	// Whose budget an attempt spends says nothing of which server is busy.
+	synctest.Test(t, func(t *testing.T) {
+		host := newLimitedHost(time.Hour)
+		tr := &retryafter.Transport{Base: host, Gate: &retryafter.Gate{}, Budget: &retryafter.RetryBudget{Retries: 2},
+			Limiter: &retryafter.Keyed{Capacity: 100, Rate: retryafter.PerSecond(1)}, Policy: retryafter.Policy{MaxWait: time.Second}}
+		for i, tenant := range []string{"a", "b"} {
+			ctx := retryafter.WithKey(t.Context(), retryafter.NewKey(tenant))
+			_, err := tr.RoundTrip(to(ctx, "GET", "busy"))
+			if held := err != nil; held != (i > 0) {
+				t.Errorf("tenant %s: %v", tenant, err)
+			}
+			if _, err := tr.RoundTrip(to(ctx, "GET", "idle")); err != nil {
+				t.Errorf("tenant %s to another host: %v", tenant, err)
+			}
+		}
+		refused := 0
+		tr = &retryafter.Transport{Budget: tr.Budget, Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			refused++
+			return &http.Response{StatusCode: 502, Body: http.NoBody, Request: req}, nil
+		})}
+		for _, tenant := range []string{"a", "b", "c", "d", "e"} {
+			tr.RoundTrip(to(retryafter.WithKey(t.Context(), retryafter.NewKey(tenant)), "GET", "dead"))
+		}
+		if refused != 5+2 {
+			t.Errorf("%d attempts for 5 calls with 2 retries to spend", refused)
+		}
+	})
+}

@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/binary"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
 // A Key says whose budget work is charged to. Make one of what the caller has
 // verified, as a tenant and an account, never of what a peer claims to be, and
-// never of a secret: keys may be printed, with %q.
+// never of a secret: keys may be printed.
 type Key string
+
+// String is the key in quotes, for keys are not made of printable text alone.
+func (k Key) String() string { return strconv.Quote(string(k)) }
 
 // NewKey makes one Key of several parts. Different lists of parts give
 // different keys, whatever the parts contain.
@@ -45,9 +49,10 @@ func ByHost(req *http.Request) Key {
 	return NewKey(scheme, host, port)
 }
 
-// WithKey returns a context whose calls are charged to k, by whatever a
-// Transport keeps a budget a key with. It holds over Key functions in their
-// configuration.
+// WithKey returns a context whose attempts are charged to k by a Limiter that
+// keeps a budget a key. It holds over the Limiter's own Key function. A [Gate]
+// and a [RetryBudget] go by their own Key functions, which may ask ContextKey:
+// they are about the server, and not about who asks it.
 func WithKey(ctx context.Context, k Key) context.Context {
 	o := *optionsOf(ctx)
 	o.key = &k
@@ -62,13 +67,10 @@ func ContextKey(ctx context.Context) (k Key, ok bool) {
 	return "", false
 }
 
-// keyOf is the key of req: its context's, else what by says, else ByHost's.
-func keyOf(req *http.Request, by func(*http.Request) Key) Key {
-	switch key, ok := ContextKey(req.Context()); {
-	case ok:
-		return key
-	case by != nil:
-		return by(req)
+// keyBy is what by says of req, and ByHost's where it is nil.
+func keyBy(req *http.Request, by func(*http.Request) Key) Key {
+	if by == nil {
+		by = ByHost
 	}
-	return ByHost(req)
+	return by(req)
 }

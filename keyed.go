@@ -116,7 +116,12 @@ func share(most, i, n int) int {
 func (k *Keyed) For(key Key) KeyedBucket { return KeyedBucket{k, hashOf(key)} }
 
 // ForRequest returns the bucket that req is charged to, a [KeyedBucket].
-func (k *Keyed) ForRequest(req *http.Request) Limiter { return k.For(keyOf(req, k.Key)) }
+func (k *Keyed) ForRequest(req *http.Request) Limiter {
+	if key, ok := ContextKey(req.Context()); ok {
+		return k.For(key)
+	}
+	return k.For(keyBy(req, k.Key))
+}
 
 // Allow is AllowN for one token now.
 func (k *Keyed) Allow() bool { return k.AllowN(time.Now(), 1) }

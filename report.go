@@ -67,7 +67,7 @@ func (r Reason) String() string {
 type Report struct {
 	Attempts int           // how many were sent; 0 where the call was refused before the first
 	Waited   time.Duration // spent in waits between attempts and before redirect hops
-	Limited  time.Duration // spent waiting for the Limiter
+	Limited  time.Duration // spent waiting for the Limiter; of a call that its first attempt settles only Trace.Done tells it
 	Stop     Reason        // why the call ended
 	Decision Decision      // the last one: the delay that was asked for, uncut, also where it was refused
 	Err      error         // what failed beside the attempts, as GetBody or the Limiter; else nil
@@ -115,6 +115,9 @@ func (r Report) String() string {
 	case d.Wait > 0 && (d.Reason == 0 || d.Reason >= WaitTooLong): // else there was none to come
 		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
+	if r.Err != nil {
+		b.WriteString(": " + redact(r.Err))
+	}
 	return b.String()
 }
 
@@ -150,7 +153,11 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return "retryafter: " + e.Report.String() + ": " + redact(e.Err)
+	text := "retryafter: " + e.Report.String()
+	if e.Report.Err == nil {
+		text += ": " + redact(e.Err)
+	}
+	return text
 }
 
 // Unwrap returns Err.

@@ -90,7 +90,8 @@ type Bucket struct {
 	WhenAway Away
 
 	// Share is how many processes share the budget while Redis is away, this
-	// one included. FailLocal needs it.
+	// one included. FailLocal needs it, from 1 to Capacity; else it has no
+	// meaning.
 	Share int64
 
 	// Events is called with each decision that was made without Redis, before

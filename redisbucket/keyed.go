@@ -23,17 +23,18 @@ type Keyed struct {
 	// retryafter.ByHost.
 	Key func(*http.Request) retryafter.Key
 
-	// The other settings are for each bucket as they are for Bucket. FailLocal
-	// keeps a retryafter.Keyed.
+	Capacity int64           // of each bucket, in tokens
+	Rate     retryafter.Rate // of each bucket
 
-	Capacity int64
-	Rate     retryafter.Rate
-	Prefix   string
-	Timeout  time.Duration
-	CoolOff  time.Duration
-	WhenAway Away
-	Share    int64
-	Events   func(Event)
+	// Prefix tells the buckets apart from others in the same Redis, as for
+	// Bucket: give each Keyed that is not meant to be one with others its own.
+	Prefix string
+
+	Timeout  time.Duration // of one question to Redis, as for Bucket
+	CoolOff  time.Duration // as for Bucket
+	WhenAway Away          // as for Bucket; FailLocal keeps a retryafter.Keyed
+	Share    int64         // as for Bucket; FailLocal needs it
+	Events   func(Event)   // as for Bucket
 
 	core core
 }

@@ -12,10 +12,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,6 +90,8 @@ func child(socket string) error {
 }
 
 func parent() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	server, err := redisserver.Start(0)
 	if err != nil {
 		return err
@@ -108,7 +112,7 @@ func parent() error {
 	var children [2]*exec.Cmd
 	var outs [2]bytes.Buffer
 	for i := range children {
-		children[i] = exec.Command(self, "child", server.Socket)
+		children[i] = exec.CommandContext(ctx, self, "child", server.Socket)
 		children[i].Stdout = &outs[i]
 		children[i].Stderr = io.Writer(os.Stderr)
 		if err := children[i].Start(); err != nil {

@@ -67,7 +67,7 @@ func AttemptNumber(ctx context.Context) int {
 
 // canceled is why req's caller no longer wants it, or nil.
 func canceled(req *http.Request) error {
-	if err := contextError(req.Context()); err != nil {
+	if err := contextError(req.Context()); err != nil || req.Cancel == nil {
 		return err
 	}
 	select {

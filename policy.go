@@ -110,6 +110,7 @@ type Call struct {
 // A Decision is what follows an attempt, with the parts it was made of.
 type Decision struct {
 	Retry   bool
+	Reason  Reason        // why not, where Retry is false
 	Wait    time.Duration // max(Server, Local) + Jitter, from Attempt.Received; where refused: what it would have been
 	Server  time.Duration // the server's delay, or where it is longer what a Gate was told; 0 where there is none
 	Local   time.Duration // the local backoff; 0 where it stopped
@@ -119,7 +120,6 @@ type Decision struct {
 	// HintErr is why there is no Hint: ErrNoHint, or the *SyntaxError of a
 	// field that can't be read.
 	HintErr error
-	Reason  Reason // why not, where Retry is false
 }
 
 // Decide says what follows attempt a of call c, by rules 4 to 11 of the

@@ -96,14 +96,11 @@ func (b *Bucket) AllowN(t time.Time, n int) bool {
 func (b *Bucket) DelayN(t time.Time, n int) (time.Duration, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.open(&t); err != nil {
-		return 0, err
-	}
-	cost, err := b.cost(n)
+	now, cost, err := b.ask(t, n)
 	if err != nil {
 		return 0, err
 	}
-	return b.delay(int64(t.Sub(b.base)), cost), nil
+	return b.delay(now, cost), nil
 }
 
 // TakeN takes n tokens at t and returns 0, or takes nothing and returns the wait
@@ -111,14 +108,10 @@ func (b *Bucket) DelayN(t time.Time, n int) (time.Duration, error) {
 func (b *Bucket) TakeN(t time.Time, n int) (time.Duration, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.open(&t); err != nil {
-		return 0, err
-	}
-	cost, err := b.cost(n)
+	now, cost, err := b.ask(t, n)
 	if err != nil {
 		return 0, err
 	}
-	now := int64(t.Sub(b.base))
 	if b.take(now, n) {
 		return 0, nil
 	}
@@ -256,6 +249,15 @@ func (b *Bucket) begin(t *time.Time) error {
 		}
 	}
 	return nil
+}
+
+// ask makes the bucket ready, and gives t on its clock and n in units.
+func (b *Bucket) ask(t time.Time, n int) (now int64, cost uint64, err error) {
+	if err := b.open(&t); err != nil {
+		return 0, 0, err
+	}
+	cost, err = b.cost(n)
+	return int64(t.Sub(b.base)), cost, err
 }
 
 func (b *Bucket) now() int64 { return int64(time.Since(b.base)) }

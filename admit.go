@@ -59,8 +59,8 @@ func (c *call) waitTurn(redirect *http.Response) error {
 // hold tells the Gate what a's response asks for, and returns what to ask for
 // what it knows beside that.
 func (c *call) hold(a *Attempt) func(time.Time) time.Duration {
-	if c.t.Gate != nil && (a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable) {
-		if hint, err := FromHeader(a.Header, a.Received); err == nil && hint.Delay > 0 {
+	if c.t.Gate != nil && c.t.Gate.concerns(a) {
+		if hint, err := c.t.hint(a); err == nil && hint.Delay > 0 {
 			held := c.t.Gate.told(c.req.Context(), c.gateKey, a.Received, hint.Delay)
 			return func(time.Time) time.Duration { return held }
 		}

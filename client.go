@@ -216,7 +216,7 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 // settled reports whether resp ends the call whatever else there is to know
 // of it, so that nothing else has to be found out.
 func (c *call) settled(resp *http.Response) bool {
-	return resp != nil && c.t.Retry == nil && settles(resp.StatusCode) && !c.traced()
+	return resp != nil && c.t.Retry == nil && settles(resp.StatusCode) && !c.traced() && (c.t.Gate == nil || c.t.Gate.When == nil)
 }
 
 // resume makes the wait before an attempt that follows another, and lets go of

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A Gate shares among concurrent calls what one of them was told. A 429 or 503
-// with a readable delay holds every call of the same key until the delay has
-// passed, whether or not the call that was told so is repeated; each held call
-// adds its own jitter, so that they don't leave together. A call that can't
-// wait that long is refused at once. Calls that are on the wire are left alone,
-// and so are other keys.
+// A Gate shares among concurrent calls what one of them was told. A 429 or 503,
+// or what When says, with a readable delay holds every call of the same key
+// until the delay has passed, whether or not the call that was told so is
+// repeated; each held call adds its own jitter, so that they don't leave
+// together. A call that can't wait that long is refused at once. Calls that are
+// on the wire are left alone, and so are other keys.
 //
 // A hold only moves forward. It ends by the time passing, or by Release: a
 // server that names an absurd delay closes its Gate for as long. The zero Gate
@@ -21,6 +21,11 @@ import (
 type Gate struct {
 	// Key is the key of a request. nil means ByHost.
 	Key func(*http.Request) Key
+
+	// When says whether what a response asks for is asked of every call with
+	// its key. It is asked once for each response, and must not sleep. nil
+	// means the statuses 429 and 503.
+	When func(Attempt) bool
 
 	// MaxKeys is how many holds are kept before ended ones are swept out. A
 	// hold that lasts is kept beyond it. 0 or less means 65536.
@@ -56,6 +61,17 @@ type Holds interface {
 
 	// Held tells how long key is held from now on; 0 where it isn't.
 	Held(ctx context.Context, key Key) (time.Duration, error)
+}
+
+// concerns reports whether a's response is for more than the call that got it.
+func (g *Gate) concerns(a *Attempt) bool {
+	switch {
+	case a.Err != nil:
+		return false
+	case g.When != nil:
+		return g.When(*a)
+	}
+	return a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable
 }
 
 // Hold holds key until an instant, unless it is held for longer already.

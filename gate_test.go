@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -159,6 +160,47 @@ func TestOnlyAReadableDelayOnA429Or503Holds(t *testing.T) {
 					want = 5
 				}
 				wantArrivals(t, s, 0, want)
+			})
+		})
+	}
+}
+
+func TestWhatHoldsAGateCanBeChosen(t *testing.T) {
+	forbidden := func(a retryafter.Attempt) bool {
+		if a.Err != nil || a.Header == nil {
+			t.Errorf("asked about %+v", a)
+		}
+		return a.StatusCode == 403
+	}
+	quota := func(h http.Header, _ time.Time) (retryafter.Hint, error) {
+		s, err := strconv.Atoi(h.Get("X-Reset"))
+		if err != nil {
+			return retryafter.Hint{}, retryafter.ErrNoHint
+		}
+		return retryafter.Hint{Delay: time.Duration(s) * time.Second}, nil
+	}
+	for _, tc := range []struct {
+		name string
+		step netStep
+		want time.Duration
+	}{
+		{"by another status", netReply(403, "Retry-After: 60"), time.Minute},
+		{"by another field", netReply(403, "X-Reset: 60"), time.Minute},
+		{"not without a delay", netReply(403), 0},
+		{"not by the others", netReply(429, "Retry-After: 60"), 0},
+		{"not by an error", netError(io.EOF), 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := &retryafter.Gate{When: forbidden}
+				tr := &retryafter.Transport{Base: netBase(tc.step), Gate: gate, Policy: retryafter.Policy{Hint: quota, MaxAttempts: 1}}
+				req := to(t.Context(), "GET", "busy")
+				if resp, err := tr.RoundTrip(req); err == nil {
+					resp.Body.Close()
+				}
+				if held := gate.Held(t.Context(), retryafter.ByHost(req)); held != tc.want {
+					t.Errorf("held for %v, want %v", held, tc.want)
+				}
 			})
 		})
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // A Form is a way in which a server may write Retry-After (RFC 9110, 10.2.3
-// and 5.6.7). The zero Form means that there is no readable value.
+// and 5.6.7). The zero Form means that there is no readable value, or in a Hint
+// that something else than Retry-After gave the delay.
 type Form uint8
 
 const (
@@ -44,7 +45,7 @@ type Hint struct {
 	// instant gone by gives 0. What exceeds a Duration gives the largest one,
 	// some 292 years.
 	Delay time.Duration
-	// Date is the instant that a date form names, in UTC; zero for Seconds.
+	// Date is the instant that was named, in UTC; zero where a delay was.
 	Date time.Time
 	// Form tells how the value was written.
 	Form Form

@@ -58,6 +58,15 @@ type Policy struct {
 	// asked once an attempt, and can not make an unsafe request safe. nil means
 	// DefaultRetry.
 	Retry func(Attempt) bool
+
+	// Hint reads what else than Retry-After a response says about when to come
+	// back; package hints has readers of what APIs send. It gets the response's
+	// header and when that arrived, must depend on nothing else, and is asked
+	// where the answer matters, be it twice. The later of the two counts: no
+	// Hint brings a client back before a Retry-After that can be read. An error
+	// means that there is no hint, and ErrNoHint that there is nothing amiss
+	// with that. nil reads Retry-After alone.
+	Hint func(h http.Header, received time.Time) (Hint, error)
 }
 
 const (
@@ -117,8 +126,8 @@ type Decision struct {
 	Jitter  time.Duration
 	Limiter time.Duration // what the limiter needs, from Attempt.Received, where it was asked
 	Hint    Hint
-	// HintErr is why there is no Hint: ErrNoHint, or the *SyntaxError of a
-	// field that can't be read.
+	// HintErr is why there is no Hint: ErrNoHint, the *SyntaxError of a
+	// Retry-After that can't be read, or an error of Policy.Hint.
 	HintErr error
 }
 
@@ -146,7 +155,7 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 		d.Reason = Final
 		return
 	}
-	d.Hint, d.HintErr = FromHeader(a.Header, a.Received)
+	d.Hint, d.HintErr = p.hint(a)
 	local := p.backoff(a, c, d.HintErr == nil)
 	p.wait(d, a, c, local)
 	p.jitter(d)
@@ -193,6 +202,23 @@ func (p *Policy) worthwhile(a *Attempt) bool {
 		return p.Retry(*a)
 	}
 	return DefaultRetry(*a)
+}
+
+// hint is what a's response says about when to come back.
+func (p *Policy) hint(a *Attempt) (Hint, error) {
+	hint, err := FromHeader(a.Header, a.Received)
+	if p.Hint == nil || a.Err != nil {
+		return hint, err
+	}
+	other, otherErr := p.Hint(a.Header, a.Received)
+	other.Delay = max(other.Delay, 0)
+	switch {
+	case otherErr == nil && (err != nil || other.Delay > hint.Delay):
+		return other, nil
+	case otherErr != nil && err == ErrNoHint:
+		return hint, otherErr
+	}
+	return hint, err
 }
 
 func (p *Policy) exhausted(number, limit int) bool {

@@ -234,6 +234,63 @@ func TestACustomRetryDecidesWhatIsWorthItButNotWhatIsSafe(t *testing.T) {
 	}
 }
 
+func TestAHintOfOnesOwnCountsBesideRetryAfter(t *testing.T) {
+	odd := errors.New("odd")
+	for _, tc := range []struct {
+		name       string
+		retryAfter string // "": no such field
+		hint       time.Duration
+		err        error // of the Hint
+		want       time.Duration
+		wantErr    error // nil with a want of -1: a *SyntaxError
+	}{
+		{"the later holds: the Hint", "5", 9 * time.Second, nil, 9 * time.Second, nil},
+		{"the later holds: Retry-After", "9", 5 * time.Second, nil, 9 * time.Second, nil},
+		{"alone", "", 9 * time.Second, nil, 9 * time.Second, nil},
+		{"of nothing", "", 0, nil, 0, nil},
+		{"of an instant gone by", "", -9 * time.Second, nil, 0, nil},
+		{"beside what can't be read", "soon", 9 * time.Second, nil, 9 * time.Second, nil},
+		{"that can't be read itself, beside a delay", "5", 9 * time.Second, odd, 5 * time.Second, nil},
+		{"that can't be read itself", "", 9 * time.Second, odd, 0, odd},
+		{"that isn't there, beside what can't be read", "soon", 0, retryafter.ErrNoHint, -1, nil},
+		{"that isn't there", "", 9 * time.Second, retryafter.ErrNoHint, 0, retryafter.ErrNoHint},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			header := http.Header{"X-Own": {"1"}}
+			if tc.retryAfter != "" {
+				header.Set("Retry-After", tc.retryAfter)
+			}
+			p := retryafter.Policy{Jitter: retryafter.NoJitter, Hint: func(h http.Header, received time.Time) (retryafter.Hint, error) {
+				if h.Get("X-Own") != "1" || !received.Equal(noon) {
+					t.Errorf("asked about %v at %v", h, received)
+				}
+				return retryafter.Hint{Delay: tc.hint}, tc.err
+			}}
+			d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503, Header: header, Received: noon}, retryafter.Call{})
+			if tc.want < 0 {
+				if _, ok := errors.AsType[*retryafter.SyntaxError](d.HintErr); !ok {
+					t.Errorf("%v, want the SyntaxError of Retry-After", d.HintErr)
+				}
+				return
+			}
+			floor := 100 * time.Millisecond
+			if tc.wantErr != nil {
+				floor = time.Second
+			}
+			if !d.Retry || d.Server != tc.want || d.HintErr != tc.wantErr || d.Wait != max(tc.want, floor) {
+				t.Errorf("%+v, want %v and %v", d, tc.want, tc.wantErr)
+			}
+		})
+	}
+	p := retryafter.Policy{Hint: func(http.Header, time.Time) (retryafter.Hint, error) {
+		t.Error("asked without a response")
+		return retryafter.Hint{}, nil
+	}}
+	if d := p.Decide(retryafter.Attempt{Number: 1, Err: io.EOF, Received: noon}, retryafter.Call{}); !d.Retry || d.HintErr != retryafter.ErrNoHint {
+		t.Errorf("%+v", d)
+	}
+}
+
 func TestNothingIsDecidedForACallerWhoLeft(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -92,7 +92,7 @@ func (r Report) LogValue() slog.Value {
 		attrs = append(attrs, slog.Duration("limiter", d))
 	}
 	if err := r.Decision.HintErr; err != nil && !errors.Is(err, ErrNoHint) {
-		attrs = append(attrs, slog.String("hint_error", err.Error()))
+		attrs = append(attrs, slog.String("hint_error", redact(err)))
 	}
 	if r.Err != nil {
 		attrs = append(attrs, slog.String("error", redact(r.Err)))

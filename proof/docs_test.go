@@ -171,18 +171,17 @@ func complete(block, page string, line int) ([]byte, error) {
 		return nil, err
 	}
 	body := file.Decls[0].(*ast.FuncDecl).Body
-	declared, free := names(body)
+	declared, all := names(body)
 	var before, after strings.Builder
 	for name, typ := range assumed {
-		if slices.Contains(free, name) && !slices.Contains(declared, name) {
+		if slices.Contains(all, name) {
 			fmt.Fprintf(&before, "var %s %s\n_ = %s\n", name, typ, name)
 		}
 	}
 	for _, name := range declared {
 		fmt.Fprintf(&after, "_ = %s\n", name)
 	}
-	// A block that ends by returning has no more to say.
-	text := "func _() error {\n" + before.String() + place + block + "\n" + after.String() + "return nil\n}\n"
+	text := "func _() error {\n" + before.String() + "{\n" + place + block + "\n" + after.String() + "}\nreturn nil\n}\n"
 	file, err = parser.ParseFile(token.NewFileSet(), "", head+text, 0)
 	if err != nil {
 		return nil, err

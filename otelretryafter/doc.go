@@ -17,8 +17,9 @@
 //   - A span ends when the response header has arrived, as the convention
 //     prefers where a body may be left unread. The body is not touched; what
 //     fails while it is read is not in the span.
-//   - url.full has neither userinfo nor query nor fragment, and a URL in an
-//     error's text neither userinfo nor query.
+//   - url.full has neither userinfo nor query nor fragment, and the URL of a
+//     *url.Error, in whatever text, neither userinfo nor query. Paths and other
+//     texts of errors are told as they are.
 //   - error.type is the status, "timeout", or the Go type of the error.
 //   - An attempt that its caller cancels is no error.
 //   - A redirect that http.Client follows counts as a resend, also for the

@@ -184,10 +184,10 @@ func fails(err error) roundTripper {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
-// untilDone answers when the request's context is done.
+// untilDone fails when the request's context is done.
 func untilDone(req *http.Request) (*http.Response, error) {
 	<-req.Context().Done()
-	return nil, context.Cause(req.Context())
+	return nil, req.Context().Err()
 }
 
 // backoffOf waits d after each attempt, if the server does not ask for more.

@@ -96,6 +96,34 @@ func TestEachAttemptIsASpanBesideTheOthers(t *testing.T) {
 	})
 }
 
+func TestTheSourceOfAWaitIsWhoeverAskedForMore(t *testing.T) {
+	for _, tt := range []struct {
+		server string
+		local  time.Duration
+		want   string
+	}{
+		{"", 0, "local"}, {"0", 0, "local"}, {"0", time.Second, "local"}, {"1", 2 * time.Second, "local"},
+		{"2", 2 * time.Second, "server"}, {"3", 2 * time.Second, "server"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newTelemetry()
+			busy := answers(503)
+			if tt.server != "" {
+				busy = answers(503, "Retry-After", tt.server)
+			}
+			rt := o.instrument().Wrap(&retryafter.Transport{Policy: backoffOf(tt.local), Base: plays(busy, answers(200))})
+			spans, _, _ := o.call(t, t.Context(), rt, "GET", "http://example.com/")
+			if got := spans[2].Events[0].Attributes["retryafter.source"]; got != tt.want {
+				t.Errorf("server %q, local %v: %v", tt.server, tt.local, got)
+			}
+			labels := "http.request.method=GET retryafter.source=" + tt.want
+			if got := series(t, o.collect(t)["retryafter.wait.duration"]); len(got) != 1 || got[labels] == 0 && tt.want == "server" {
+				t.Errorf("server %q, local %v: %v", tt.server, tt.local, got)
+			}
+		})
+	}
+}
+
 func TestACallThatItsFirstAttemptSettlesIsOneSpanWithoutEvents(t *testing.T) {
 	o := newTelemetry()
 	rt := o.instrument().Wrap(&retryafter.Transport{Base: plays(answers(404))})

@@ -104,6 +104,29 @@ func TestItWorksWithOtherRoundTrippers(t *testing.T) {
 	}
 }
 
+// What otelhttp measures is each attempt, where it is inside.
+func TestOtelhttpInsideMeasuresEachAttempt(t *testing.T) {
+	o := newTelemetry()
+	i := o.instrument()
+	i.NoSpans = true
+	rt := i.Wrap(&retryafter.Transport{Policy: backoffOf(0), Base: o.otelhttp(otelretryafter.Resends(plays(answers(503), answers(503), answers(200))))})
+	spans, _, err := o.call(t, t.Context(), rt, "GET", "http://example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(spans) != 4 {
+		t.Errorf("%d spans of three attempts and their caller", len(spans))
+	}
+	attempts := map[any]uint64{}
+	for _, p := range o.collect(t)["http.client.request.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
+		status, _ := p.Attributes.Value("http.response.status_code")
+		attempts[status.AsInt64()] += p.Count
+	}
+	if diff := cmp.Diff(map[any]uint64{int64(503): 2, int64(200): 1}, attempts); diff != "" {
+		t.Errorf("attempts (-want +got):\n%s", diff)
+	}
+}
+
 // duplex is the body of a protocol switch.
 type duplex struct{ io.ReadWriteCloser }
 
@@ -130,6 +153,34 @@ func TestResponsesAreUntouched(t *testing.T) {
 	}
 	if len(o.spans()) != 1 {
 		t.Error("the span has not ended with the header")
+	}
+}
+
+func TestWhatTheBaseSaysOfAResponseIsKept(t *testing.T) {
+	o := newTelemetry()
+	other := request(t, t.Context(), "GET", "http://example.com/cached")
+	rt := o.instrument().Wrap(&retryafter.Transport{Base: plays(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: other}, nil
+	})})
+	resp, err := rt.RoundTrip(request(t, t.Context(), "GET", "http://example.com/"))
+	if err != nil || resp.Request != other {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if v, ok := o.spans()[0].Attributes["network.protocol.version"]; ok {
+		t.Errorf("the protocol, which nobody knows, is %v", v)
+	}
+}
+
+// A response's request must not end with the time that its attempt had.
+func TestAnAttemptTimeoutDoesNotEndTheRequestOfItsResponse(t *testing.T) {
+	rt := newTelemetry().instrument().Wrap(&retryafter.Transport{AttemptTimeout: time.Minute, Base: plays(answers(200))})
+	resp, err := rt.RoundTrip(request(t, t.Context(), "GET", "http://example.com/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := resp.Request.Context().Err(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -194,8 +194,8 @@ func readDuration(s string) (time.Duration, bool) {
 
 // readTimestamp reads an instant of RFC 3339, rounded up to nanoseconds.
 func readTimestamp(s string) (time.Time, bool) {
-	var t time.Time
-	if t.UnmarshalText([]byte(s)) != nil {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || s[len("2006-01-02T1")] == ':' { // an hour of one digit
 		return time.Time{}, false
 	}
 	if _, fraction, ok := strings.Cut(s, "."); ok && len(fraction) > 9 {

@@ -59,5 +59,9 @@ func (Anthropic) Retry(a retryafter.Attempt) bool { return anthropicRetry(a) }
 
 // When is for Gate.When: a 529 holds a Gate too.
 func (Anthropic) When(a retryafter.Attempt) bool {
-	return a.StatusCode == http.StatusTooManyRequests || a.StatusCode == http.StatusServiceUnavailable || a.StatusCode == overloaded
+	switch a.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, overloaded:
+		return true
+	}
+	return false
 }

@@ -54,7 +54,7 @@ func modelOf(m hints.Meaning, s string) (ns *big.Rat, instant bool, parts int) {
 			return nil, true, 0
 		}
 		t, err := time.Parse(time.RFC3339, g[1]+g[3])
-		if err != nil {
+		if err != nil || t.UTC().Year() < 0 {
 			return nil, true, 0
 		}
 		ns.Mul(big.NewRat(t.Unix(), 1), big.NewRat(1e9, 1))

@@ -36,8 +36,8 @@ var gitHub = Reset{Field: "X-Ratelimit-Reset", Meaning: EpochSeconds, Remaining:
 // github.com/octokit/plugin-throttling.js).
 func (GitHub) Hint(h http.Header, received time.Time) (retryafter.Hint, error) {
 	hint, err := gitHub.Hint(h, received)
-	if hint.Delay > 0 && hint.Delay < math.MaxInt64-time.Second {
-		hint.Delay += time.Second
+	if hint.Delay > 0 {
+		hint.Delay += min(time.Second, math.MaxInt64-hint.Delay)
 	}
 	return hint, err
 }
@@ -45,24 +45,18 @@ func (GitHub) Hint(h http.Header, received time.Time) (retryafter.Hint, error) {
 // Retry is for Policy.Retry. A 403 or 429 is worth another attempt where the
 // response says when; for the rest it is DefaultRetry.
 func (g GitHub) Retry(a retryafter.Attempt) bool {
-	if a.Err == nil && (a.StatusCode == http.StatusForbidden || a.StatusCode == http.StatusTooManyRequests) {
-		return g.says(a)
+	if a.StatusCode == http.StatusForbidden || a.StatusCode == http.StatusTooManyRequests {
+		_, err := g.Hint(a.Header, a.Received)
+		return err == nil || readable(a.Header, a.Received)
 	}
 	return retryafter.DefaultRetry(a)
 }
 
 // When is for Gate.When: a 403 that says when to come back holds a Gate too.
-func (g GitHub) When(a retryafter.Attempt) bool {
+func (GitHub) When(a retryafter.Attempt) bool {
 	switch a.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return true
-	case http.StatusForbidden:
-		return g.says(a)
 	}
 	return false
-}
-
-func (g GitHub) says(a retryafter.Attempt) bool {
-	_, err := g.Hint(a.Header, a.Received)
-	return err == nil || readable(a.Header, a.Received)
 }

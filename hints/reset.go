@@ -137,25 +137,19 @@ func (m Meaning) read(s string, h http.Header, received time.Time) (retryafter.H
 	if !ok || rest != "" {
 		return retryafter.Hint{}, false
 	}
-	const lastSecond = 253402300799 // of the year 9999
 	switch m {
 	case Seconds:
 		return retryafter.Hint{Delay: d.times(time.Second)}, true
 	case Milliseconds:
 		return retryafter.Hint{Delay: d.times(time.Millisecond)}, true
 	case EpochMilliseconds:
-		if d.whole <= lastSecond*1000 {
-			part := decimal{d.whole % 1000, d.fraction}.times(time.Millisecond)
-			return until(time.Unix(int64(d.whole/1000), int64(part)), h, received)
-		}
-	case EpochSeconds:
-		if d.whole <= lastSecond {
-			part := decimal{0, d.fraction}.times(time.Second)
-			return until(time.Unix(int64(d.whole), int64(part)), h, received)
-		}
+		part := decimal{d.whole % 1000, d.fraction}.times(time.Millisecond)
+		return until(time.Unix(int64(d.whole/1000), int64(part)), h, received)
+	default:
+		const year10000 = 253402300800
+		part := decimal{0, d.fraction}.times(time.Second)
+		return until(time.Unix(int64(min(d.whole, year10000)), int64(part)), h, received)
 	}
-	// An instant that no Timestamp and no HTTP-date can name.
-	return retryafter.Hint{Delay: math.MaxInt64}, true
 }
 
 // units are those of package time, without the ones that are not ASCII.
@@ -216,8 +210,8 @@ func until(t time.Time, h http.Header, received time.Time) (retryafter.Hint, boo
 		"Date":        h["Date"],
 		"Age":         h["Age"],
 	}, received)
-	if err != nil { // a year that no HTTP-date can name
-		return retryafter.Hint{Delay: max(0, t.Sub(received)), Date: t}, true
+	if err != nil { // a year that no HTTP-date can name: 10000, or the one before 0
+		return retryafter.Hint{Delay: math.MaxInt64}, t.Year() > 0
 	}
 	if hint.Delay < math.MaxInt64 {
 		hint.Delay = max(0, hint.Delay-late)

@@ -8,10 +8,10 @@ import (
 )
 
 // Anthropic knows what the Claude API documents of its limits (Rate limits, and
-// Errors, https://platform.claude.com/docs/en/api, as of 2026), and what only
-// its library reads: retry-after-ms and x-should-retry
+// Errors, https://platform.claude.com/docs/en/api, as of August 2026), and what
+// its library reads beside them: retry-after-ms and x-should-retry
 // (src/anthropic/_base_client.py of github.com/anthropics/anthropic-sdk-python,
-// August 2026).
+// as of 8 August 2026).
 //
 // Most of its requests are POSTs, which are repeated only with an
 // Idempotency-Key.

@@ -11,8 +11,8 @@ import (
 // documents x-ms-retry-after-ms on a 429 (Common Azure Cosmos DB REST response
 // headers, https://learn.microsoft.com/en-us/rest/api/cosmos-db); Azure's
 // libraries read that and retry-after-ms of every service
-// (sdk/azcore/internal/shared/shared.go of github.com/Azure/azure-sdk-for-go),
-// which Azure OpenAI sends.
+// (sdk/azcore/internal/shared/shared.go of github.com/Azure/azure-sdk-for-go, at
+// commit 0095beb), which Azure OpenAI is reported to send.
 //
 // Resource Manager sends Retry-After, which needs no reader. Its
 // x-ms-ratelimit-remaining fields tell what is left, and not until when.

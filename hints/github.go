@@ -9,8 +9,9 @@ import (
 )
 
 // GitHub knows what GitHub's API documents of its rate limits: Rate limits for
-// the REST API, and Best practices for using the REST API,
-// https://docs.github.com/en/rest/using-the-rest-api, as of November 2026.
+// the REST API, and Best practices for using the REST API
+// (https://docs.github.com/en/rest/using-the-rest-api, at commits 21143d5 and
+// 058fa63 of github.com/github/docs).
 //
 // A primary limit is a 403 or 429 with x-ratelimit-remaining: 0, and
 // x-ratelimit-reset names the instant after which to come back. That is up to

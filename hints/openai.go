@@ -8,9 +8,10 @@ import (
 )
 
 // OpenAI knows what OpenAI's API documents of its rate limits (Rate limits in
-// headers, https://platform.openai.com/docs/guides/rate-limits, as of June
-// 2026), and what only its library reads: retry-after-ms and x-should-retry
-// (src/openai/_base_client.py of github.com/openai/openai-python, August 2026).
+// headers, https://platform.openai.com/docs/guides/rate-limits, as of 26 June
+// 2026), and what its library reads beside them: retry-after-ms and
+// x-should-retry (src/openai/_base_client.py of github.com/openai/openai-python,
+// as of 21 August 2026).
 //
 // Two things it can't do. Its requests are POSTs, which are repeated only with
 // an Idempotency-Key. And a 429 for want of money (insufficient_quota) differs

@@ -60,7 +60,7 @@ func First(readers ...Reader) Reader {
 // with every Retry function, "true" does not make an unsafe request safe.
 //
 // Stripe sends Stripe-Should-Retry, which its libraries obey so
-// (_http_client.py of github.com/stripe/stripe-python).
+// (stripe/_http_client.py of github.com/stripe/stripe-python, at commit 0861c88).
 func ShouldRetry(field string, otherwise func(retryafter.Attempt) bool) func(retryafter.Attempt) bool {
 	if otherwise == nil {
 		otherwise = retryafter.DefaultRetry

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/retryafter-go/retryafter"
 	"github.com/retryafter-go/retryafter/fixtures"
 	"github.com/retryafter-go/retryafter/hints"
+	"github.com/retryafter-go/retryafter/throttle"
 )
 
 var noon = time.Date(2026, 9, 8, 12, 0, 0, 0, time.UTC)
@@ -268,5 +270,30 @@ func TestWhatIsSaturatedEndsTheCall(t *testing.T) {
 		retryafter.Attempt{Number: 1, StatusCode: 403, Header: h, Received: noon}, retryafter.Call{})
 	if d.Retry || d.Reason != retryafter.WaitTooLong || d.Server != math.MaxInt64 {
 		t.Errorf("%+v", d)
+	}
+}
+
+func TestWhatThrottleWritesIsRead(t *testing.T) {
+	handler := &throttle.Handler{
+		Next:   http.NotFoundHandler(),
+		Limit:  throttle.Keyed(&retryafter.Keyed{Capacity: 2, Rate: retryafter.Rate{Tokens: 1, Per: time.Hour}}),
+		Key:    func(*http.Request) (retryafter.Key, error) { return "k", nil },
+		Policy: `a "name", with; signs`,
+	}
+	for _, left := range []bool{true, false, false} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		h := w.Result().Header
+		told, refused := retryafter.FromHeader(h, noon)
+		h.Del("Retry-After")
+		hint, err := hints.RateLimit(h, noon)
+		switch {
+		case left:
+			if err != retryafter.ErrNoHint {
+				t.Errorf("one left, by %q: %v, %v", h["Ratelimit"], hint, err)
+			}
+		case err != nil || hint.Delay < 50*time.Minute || refused == nil && hint.Delay > told.Delay:
+			t.Errorf("none left, by %q: %v, %v; Retry-After says %v", h["Ratelimit"], hint, err, told)
+		}
 	}
 }

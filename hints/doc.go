@@ -3,7 +3,7 @@
 //
 //	limits := hints.GitHub{}
 //	transport := &retryafter.Transport{
-//		Policy: retryafter.Policy{Hint: limits.Hint, Retry: limits.Retry, MaxWait: time.Hour},
+//		Policy: retryafter.Policy{Hint: limits.Hint, Retry: limits.Retry, MaxWait: 61 * time.Minute},
 //		Gate:   &retryafter.Gate{When: limits.When},
 //	}
 //

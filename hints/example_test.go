@@ -30,7 +30,7 @@ func decide(p retryafter.Policy, method string, status int, kv ...string) {
 // A primary limit names an instant that may be an hour away.
 func ExampleGitHub() {
 	limits := hints.GitHub{}
-	policy := retryafter.Policy{Hint: limits.Hint, Retry: limits.Retry, MaxWait: time.Hour}
+	policy := retryafter.Policy{Hint: limits.Hint, Retry: limits.Retry, MaxWait: 61 * time.Minute}
 	decide(policy, "GET", 403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1788870600")
 
 	// 30 minutes are more than the default of MaxWait.

@@ -17,7 +17,7 @@ import (
 // x-ratelimit-reset names the instant after which to come back. That is up to
 // an hour away, and Policy.MaxWait is 2 minutes unless set: the call then ends
 // at once with the response in hand, WaitTooLong and the uncut delay. Set
-// MaxWait, and a deadline as far away, to wait for it.
+// MaxWait to 61 minutes, and no nearer deadline, to wait for it.
 //
 // A secondary limit is a 403 or 429, with a Retry-After or without. One without
 // looks like a missing permission; only the body says more. GitHub asks for a

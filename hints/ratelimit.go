@@ -20,7 +20,7 @@ import (
 // As the draft says (Client Behavior), a Retry-After that can be read takes
 // precedence, a field on a response from a cache (with an Age) is ignored, and
 // so is a malformed one, as a whole; it is told by a *[FieldError] all the same.
-// What comes of RateLimit-Policy is informative and not read.
+// RateLimit-Policy is informative, and not read.
 //
 // The field is a List of Structured Fields (RFC 9651), whose members must be
 // Strings here, r an Integer that is not negative, and t another, or absent. Of

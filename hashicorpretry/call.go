@@ -19,7 +19,6 @@ type call struct {
 
 // RoundTrip makes one attempt.
 func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
-	c.resp = nil
 	if n := retryafter.AttemptNumber(req.Context()); n > 1 {
 		if err := c.prepare(req, n-1); err != nil {
 			if req.Body != nil {
@@ -36,6 +35,10 @@ func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 // prepare does what go-retryablehttp does before a retry. Its request is a
 // clone, made for this attempt.
 func (c *call) prepare(req *http.Request, retry int) error {
+	again := req.GetBody
+	if req.Body == nil || req.Body == http.NoBody {
+		again = nil
+	}
 	if prepare := c.client.PrepareRetry; prepare != nil {
 		if err := prepare(req); err != nil {
 			return err
@@ -43,8 +46,8 @@ func (c *call) prepare(req *http.Request, retry int) error {
 	}
 	// The GetBody of a retryablehttp.Request may rewind the one reader that it
 	// has. That was done when the attempt before could still read from it.
-	if req.Body != nil && req.Body != http.NoBody && req.GetBody != nil {
-		body, err := req.GetBody()
+	if again != nil {
+		body, err := again()
 		if err != nil {
 			return err
 		}

@@ -222,3 +222,24 @@ func TestLeavesNothingBehind(t *testing.T) {
 		}
 	}
 }
+
+// TestTheZeroClientHasConnectionsOfItsOwn: a call that fails closes all idle
+// connections of its client.
+func TestTheZeroClientHasConnectionsOfItsOwn(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	http.DefaultTransport = &script{replies: []reply{{status: 418}}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer s.Close()
+	c := &retryablehttp.Client{}
+	hashicorpretry.Use(c, &retryafter.Transport{})
+	defer c.HTTPClient.CloseIdleConnections()
+	resp, err := c.Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		t.Error(resp.Status)
+	}
+}

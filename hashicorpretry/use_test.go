@@ -147,6 +147,97 @@ func TestAnErrorOfPrepareRetryEndsTheCall(t *testing.T) {
 	})
 }
 
+// TestBodiesAreOpenedAndClosedInTurn: each body that a ReaderFunc gives is
+// closed, and what PrepareRetry reads of one is not missing in the attempt.
+func TestBodiesAreOpenedAndClosedInTurn(t *testing.T) {
+	for name, last := range map[string]error{"sent": nil, "not prepared": errors.New("no key")} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{replies: []reply{{status: 500}, {status: 500}, {status: 200}}}
+			c := quiet(&retryafter.Transport{Base: s, Policy: atOnce()})
+			var opened []*body
+			var at []int
+			c.PrepareRetry = func(req *http.Request) error {
+				if len(s.attempts) == 2 && last != nil {
+					return last
+				}
+				b, err := req.GetBody()
+				if err != nil {
+					return err
+				}
+				defer b.Close()
+				_, err = io.ReadAll(b)
+				return err
+			}
+			c.RequestLogHook = func(_ retryablehttp.Logger, req *http.Request, _ int) { at = append(at, len(opened)) }
+			req, err := retryablehttp.NewRequest("PUT", "http://example.com/", func() (io.Reader, error) {
+				b := &body{Reader: strings.NewReader("text")}
+				opened = append(opened, b)
+				return b, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := c.Do(req)
+			if !errors.Is(err, last) {
+				t.Fatal(err)
+			}
+			if resp != nil {
+				resp.Body.Close()
+			}
+			for i, b := range opened {
+				if !b.closed {
+					t.Errorf("body %d of %d was not closed", i+1, len(opened))
+				}
+			}
+			for i, a := range s.attempts {
+				if sent := opened[at[i]-1]; a.Body != "text" || sent.read != len("text") {
+					t.Errorf("attempt %d sent %q, and %d bytes of its own body", i+1, a.Body, sent.read)
+				}
+			}
+		})
+	}
+}
+
+func TestPrepareRetryMayGiveABody(t *testing.T) {
+	s := &script{replies: []reply{{status: 500}, {status: 200}}}
+	c := quiet(&retryafter.Transport{Base: s, Policy: atOnce()})
+	c.PrepareRetry = func(req *http.Request) error {
+		req.Body = io.NopCloser(strings.NewReader("again"))
+		return nil
+	}
+	resp, err := c.Get("http://example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if s.attempts[1].Body != "again" {
+		t.Errorf("sent %q", s.attempts[1].Body)
+	}
+}
+
+func TestOtherWaitsAreNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := quiet(&retryafter.Transport{
+			Base: &script{replies: []reply{
+				{status: 307, header: http.Header{"Location": {"/there"}, "Retry-After": {"1"}}}, {status: 500}, {status: 200},
+			}},
+			Policy:  atOnce(),
+			Limiter: &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(10 * time.Second)},
+		})
+		said := &list{}
+		c.Logger = said
+		resp, err := c.Get("http://example.com/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		want := list{"[DEBUG] GET http://example.com/", "[DEBUG] GET http://example.com/there (status: 500): retrying in 0s"}
+		if diff := cmp.Diff(want, *said); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestLoggersAreToldOfWaits(t *testing.T) {
 	const line = "GET http://example.com/a (status: 503)"
 	replies := []reply{{status: 503, header: told("3")}, {err: io.EOF}, {status: 200}}
@@ -251,38 +342,53 @@ func TestTheTimeoutOfTheHTTPClientBoundsEachAttempt(t *testing.T) {
 }
 
 func TestTheTimeoutOfTheHTTPClientBoundsTheBody(t *testing.T) {
-	for _, ends := range []string{"stalls", "ends"} {
-		t.Run(ends, func(t *testing.T) {
+	for _, way := range []string{"stalled", "read", "closed unread", "none", "failed"} {
+		t.Run(way, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := retryablehttp.NewClient()
 				c.Logger = nil
 				var attempt context.Context
+				b := &body{Reader: strings.NewReader("all")}
 				c.HTTPClient = &http.Client{Timeout: 5 * time.Second, Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
 					attempt = req.Context()
-					body := io.Reader(strings.NewReader("all"))
-					if ends == "stalls" {
-						body = stalled{attempt}
+					switch way {
+					case "failed":
+						return nil, errors.New("failed")
+					case "none":
+						return &http.Response{StatusCode: 204, Request: req}, nil
+					case "stalled":
+						b.Reader = stalled{attempt}
 					}
-					return &http.Response{StatusCode: 200, Body: io.NopCloser(body), Request: req}, nil
+					return &http.Response{StatusCode: 200, Body: b, Request: req}, nil
 				})}
 				hashicorpretry.Use(c, &retryafter.Transport{})
 				begin := time.Now()
 				resp, err := c.Get("http://example.com/")
-				if err != nil {
+				if (err != nil) != (way == "failed") {
 					t.Fatal(err)
 				}
-				_, err = io.ReadAll(resp.Body)
-				switch ends {
-				case "stalls":
+				switch way {
+				case "stalled":
+					if attempt.Err() != nil {
+						t.Error("the attempt ended with its header")
+					}
+					_, err := io.ReadAll(resp.Body)
 					if !errors.Is(err, retryafter.ErrAttemptTimeout) || time.Since(begin) != 5*time.Second {
 						t.Errorf("%v after %v", err, time.Since(begin))
 					}
-				case "ends":
-					if err != nil || attempt.Err() == nil {
-						t.Errorf("%v, and the attempt's context is done: %v", err, attempt.Err())
+				case "read":
+					if text, err := io.ReadAll(resp.Body); string(text) != "all" || err != nil {
+						t.Errorf("%q, %v", text, err)
 					}
 				}
-				resp.Body.Close()
+				if way == "closed unread" || way == "stalled" {
+					if resp.Body.Close(); !b.closed {
+						t.Error("the body was not closed")
+					}
+				}
+				if attempt.Err() == nil {
+					t.Error("the attempt's timer runs on")
+				}
 			})
 		})
 	}
@@ -327,13 +433,21 @@ func TestABaseOfTheTransportGoesBeforeTheClients(t *testing.T) {
 	resp.Body.Close()
 }
 
-func TestTheZeroClientWorks(t *testing.T) {
-	c := &retryablehttp.Client{}
+func TestTheDefaultTransportServesAClientThatHasNone(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	http.DefaultTransport = &script{replies: []reply{{status: 204}}}
+	c := &retryablehttp.Client{HTTPClient: &http.Client{}}
 	hashicorpretry.Use(c, &retryafter.Transport{})
-	if c.HTTPClient == nil || c.HTTPClient == http.DefaultClient {
-		t.Fatalf("HTTPClient is %v", c.HTTPClient)
+	http.DefaultTransport = c.HTTPClient.Transport // as one may; it must not send by itself
+	resp, err := c.Get("http://example.com/")
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.HTTPClient.CloseIdleConnections()
+	resp.Body.Close()
+	if resp.StatusCode != 204 {
+		t.Error(resp.Status)
+	}
 }
 
 func TestClosesIdleConnectionsOfTheBase(t *testing.T) {

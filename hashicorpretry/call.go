@@ -1,0 +1,156 @@
+package hashicorpretry
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/retryafter-go/retryafter"
+)
+
+// A call is one RoundTrip, and the Base of the Transport that makes it.
+type call struct {
+	*repeater
+	resp *http.Response // of the newest attempt, until it is let go
+}
+
+// RoundTrip makes one attempt.
+func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
+	if n := retryafter.AttemptNumber(req.Context()); n > 1 {
+		if err := c.prepare(req, n-1); err != nil {
+			if req.Body != nil {
+				req.Body.Close()
+			}
+			return nil, err
+		}
+	}
+	resp, err := c.send(req)
+	c.resp = resp
+	return resp, err
+}
+
+// prepare does what go-retryablehttp does before a retry. Its request is a
+// clone, made for this attempt.
+func (c *call) prepare(req *http.Request, retry int) error {
+	again := req.GetBody
+	if req.Body == nil || req.Body == http.NoBody {
+		again = nil
+	}
+	if prepare := c.client.PrepareRetry; prepare != nil {
+		if err := prepare(req); err != nil {
+			return err
+		}
+	}
+	// The GetBody of a retryablehttp.Request may rewind the one reader that it
+	// has. That was done when the attempt before could still read from it.
+	if again != nil {
+		body, err := again()
+		if err != nil {
+			return err
+		}
+		req.Body.Close()
+		req.Body = body
+	}
+	if hook := c.client.RequestLogHook; hook != nil {
+		hook(c.logger(), req, retry)
+	}
+	return nil
+}
+
+// send passes req to the base, within the time that an attempt has.
+func (c *call) send(req *http.Request) (*http.Response, error) {
+	if c.timeout <= 0 {
+		return c.base.RoundTrip(req)
+	}
+	ctx, cancel := context.WithTimeoutCause(req.Context(), c.timeout, retryafter.ErrAttemptTimeout)
+	sent := req.WithContext(ctx)
+	resp, err := c.base.RoundTrip(sent)
+	if err != nil || resp == nil || resp.Body == nil {
+		cancel()
+	} else {
+		resp.Body = timedBody{resp.Body, cancel}
+	}
+	if resp != nil && resp.Request == sent {
+		resp.Request = req // whose context does not end with the body
+	}
+	return resp, err
+}
+
+// timedBody releases an attempt's timer when its body is done with.
+type timedBody struct {
+	io.ReadCloser
+	release context.CancelFunc
+}
+
+func (b timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b timedBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
+// trace is t, with the client told of each wait first.
+func (c *call) trace(t *retryafter.Trace) *retryafter.Trace {
+	told := retryafter.Trace{}
+	if t != nil {
+		told = *t
+	}
+	next := told.Waiting
+	told.Waiting = func(w retryafter.WaitInfo) {
+		if w.Attempt > 1 && !w.Limiter {
+			c.waiting(w)
+		}
+		if next != nil {
+			next(w)
+		}
+	}
+	return &told
+}
+
+// waiting does what go-retryablehttp does between an attempt and the wait for
+// the next.
+func (c *call) waiting(w retryafter.WaitInfo) {
+	if hook := c.client.ResponseLogHook; hook != nil && c.resp != nil {
+		hook(c.logger(), c.resp)
+	}
+	c.resp = nil
+	u := *w.Request.URL
+	u.User, u.RawQuery = nil, ""
+	request := w.Request.Method + " " + u.String()
+	switch {
+	case w.Err != nil:
+		request += fmt.Sprintf(" (error: %v)", w.Err)
+	case w.StatusCode != 0:
+		request += fmt.Sprintf(" (status: %d)", w.StatusCode)
+	}
+	switch l := c.client.Logger.(type) {
+	case retryablehttp.LeveledLogger:
+		l.Debug("retrying request", "request", request, "timeout", w.Wait)
+	case retryablehttp.Logger:
+		l.Printf("[DEBUG] %s: retrying in %s", request, w.Wait)
+	}
+}
+
+// logger is what a client gives to its hooks.
+func (c *call) logger() retryablehttp.Logger {
+	switch l := c.client.Logger.(type) {
+	case retryablehttp.LeveledLogger:
+		return leveled{l}
+	case retryablehttp.Logger:
+		return l
+	}
+	return nil
+}
+
+type leveled struct{ retryablehttp.LeveledLogger }
+
+func (l leveled) Printf(format string, args ...any) { l.Info(fmt.Sprintf(format, args...)) }

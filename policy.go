@@ -359,6 +359,10 @@ func settles(code int) bool {
 // Idempotency-Key or X-Idempotency-Key header, as in net/http.Transport; and
 // it has no body, or GetBody to have it again. A header with an empty value
 // slice says so without being sent; one with an empty value does not say so.
+//
+// What GetBody returns must not share a position with what it returned before,
+// as two readers of one *os.File would: an attempt that failed may still be
+// reading when the next body is asked for.
 func Replayable(req *http.Request) bool {
 	return idempotent(req) && replayable(req)
 }

@@ -149,14 +149,14 @@ func (c *simulateFlags) simulate(s *simulation) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
 	if !c.JSON {
 		if _, err := fmt.Printf("%s.\n", s.about); err != nil {
 			return err
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
 	if err := s.run(ctx, rules); err != nil {
 		if ctx.Err() != nil {
 			fmt.Fprintln(os.Stderr, "retryafter: interrupted")
@@ -213,7 +213,7 @@ func (s *simulation) check() error {
 }
 
 // run puts the fleet through each rule, two at a time.
-func (s *simulation) run(ctx context.Context, rules []fleet.Rule) error {
+func (s *simulation) run(interrupted context.Context, rules []fleet.Rule) error {
 	progress := func(int) {}
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		bar := progressbar.NewOptions(s.scenario.Clients*len(rules),
@@ -223,7 +223,7 @@ func (s *simulation) run(ctx context.Context, rules []fleet.Rule) error {
 		progress = func(n int) { bar.Add(n) }
 	}
 	s.results = make([]*fleet.Result, len(rules))
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(interrupted)
 	group.SetLimit(2)
 	for i, rule := range rules {
 		group.Go(func() (err error) {
@@ -231,5 +231,12 @@ func (s *simulation) run(ctx context.Context, rules []fleet.Rule) error {
 			return err
 		})
 	}
-	return group.Wait()
+	done := make(chan error, 1)
+	go func() { done <- group.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-interrupted.Done(): // whatever they are at
+		return context.Cause(interrupted)
+	}
 }

@@ -74,24 +74,34 @@ func (s *Scenario) Run(ctx context.Context, rule Rule, settled func(int)) (*Resu
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	if settled == nil {
+		settled = func(int) {}
+	}
+	r := s.prepare(rule)
+	return r.result, r.play(ctx, settled)
+}
+
+// prepare is a run that has not begun.
+func (s *Scenario) prepare(rule Rule) *run {
 	r := &run{
 		Scenario:  s,
 		rule:      rule,
-		draw:      rand.New(rand.NewPCG(s.Seed, 1)),
 		server:    retryafter.Bucket{Capacity: s.Capacity, Rate: s.Rate},
 		clients:   make([]client, s.Clients),
 		processes: make([]process, s.Processes),
 		headers:   make(map[time.Duration]http.Header),
 		result:    &Result{Rule: rule},
 	}
+	r.draw = r.random(1)
 	r.policy = rule.policy(s.Attempts, r.draw)
 	r.equip()
 	r.begin()
-	if settled == nil {
-		settled = func(int) {}
-	}
-	return r.result, r.play(ctx, settled)
+	return r
 }
+
+// random is the nth source of random draws. 0 says when calls begin, 1 what
+// jitter they have.
+func (s *Scenario) random(n uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed, n)) }
 
 // equip gives the processes what they share by the rule.
 func (r *run) equip() {
@@ -112,7 +122,7 @@ func (r *run) equip() {
 
 // begin sets when the calls begin: under every rule at the same instants.
 func (r *run) begin() {
-	draw := rand.New(rand.NewPCG(r.Seed, 0))
+	draw := r.random(0)
 	r.events = make(events, r.Clients)
 	for i := range r.events {
 		r.events[i].who = int32(i)

@@ -1,5 +1,6 @@
 // Command retryafter shows what the library does: demo drives real requests
-// against a server of its own, explain reads Retry-After values.
+// against a server of its own, explain reads Retry-After values, simulate sets
+// rules for coming back side by side.
 package main
 
 import (

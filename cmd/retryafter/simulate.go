@@ -219,7 +219,7 @@ func (s *simulation) run(interrupted context.Context, rules []fleet.Rule) error 
 		bar := progressbar.NewOptions(s.scenario.Clients*len(rules),
 			progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(s.name),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
-		defer bar.Exit()
+		defer func() { bar.Exit(); bar.Clear() }()
 		progress = func(n int) { bar.Add(n) }
 	}
 	s.results = make([]*fleet.Result, len(rules))

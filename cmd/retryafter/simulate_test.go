@@ -30,7 +30,7 @@ func size(ts *testscript.TestScript, neg bool, args []string) {
 func TestDocumentsShowWhatSimulatePrints(t *testing.T) {
 	const root = "../.."
 	shown := regexp.MustCompile("(?ms)^\\$ go run ./cmd/retryafter (simulate [^\n]*)\n(.*?)^```$")
-	for file, least := range map[string]int{"docs/simulations.md": 3, "README.md": 0} {
+	for file, least := range map[string]int{"docs/simulations.md": 4, "cmd/retryafter/README.md": 1} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			t.Fatal(err)

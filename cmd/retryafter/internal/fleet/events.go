@@ -12,15 +12,14 @@ type event struct {
 	who int32
 }
 
-// events give the earliest first, among equals that of the lowest who. Elements
-// never pass through heap.Push and heap.Pop, which would put each in an
-// allocation of its own.
+// events give the earliest first. They never pass through heap.Push and
+// heap.Pop, which would put each in an allocation of its own.
 type events []event
 
 func (e events) Len() int      { return len(e) }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].who < e[j].who
+	return e[i].at < e[j].at
 }
 func (e *events) Push(any) { panic("unused") }
 func (e *events) Pop() any { panic("unused") }

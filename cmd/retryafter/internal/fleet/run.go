@@ -105,11 +105,10 @@ func (s *Scenario) random(n uint64) *rand.Rand { return rand.New(rand.NewPCG(s.S
 
 // equip gives the processes what they share by the rule.
 func (r *run) equip() {
-	held := func(time.Time) time.Duration { return max(r.process.held-r.at, 0) }
-	if r.rule.gate {
-		r.call.Held = held
+	r.entering = retryafter.Call{
+		Held:    func(time.Time) time.Duration { return r.process.held - r.at },
+		Backoff: func() time.Duration { return 0 },
 	}
-	r.entering = retryafter.Call{Held: held, Backoff: func() time.Duration { return 0 }}
 	if r.rule.budget {
 		r.call.Withdraw = func() bool { return r.process.budget.Withdraw("") }
 	}
@@ -225,7 +224,7 @@ func (r *run) send(who int32) {
 	if hint := r.hint(wait); hint > 0 {
 		a.Header = r.header(hint)
 		c.told = max(c.told, r.at+hint)
-		r.process.held = max(r.process.held, r.at+hint)
+		r.process.held = r.at + hint // later than before, for a held process sends nothing
 	}
 	d := r.policy.Decide(a, r.call)
 	r.follow(who, &d)

@@ -165,6 +165,19 @@ func TestHerd(t *testing.T) {
 	}
 }
 
+func TestOnlyTheLibraryRefusesALongWait(t *testing.T) {
+	s := with(herd(), func(s *Scenario) { s.Opens = 3 * time.Minute })
+	for _, r := range Rules {
+		got := result(t, s, r)
+		if r.bend == nil && (got.Attempts != got.Firsts || got.GaveUp != s.Clients) {
+			t.Errorf("%s: %d attempts, %d gave up; want %d to give up at once", r.Name, got.Attempts, got.GaveUp, s.Clients)
+		}
+		if r.bend != nil && got.Attempts < 2*s.Clients {
+			t.Errorf("%s: %d attempts, want each to come back", r.Name, got.Attempts)
+		}
+	}
+}
+
 func TestSettledCountsWhatWasNotServedAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -175,6 +188,9 @@ func TestSettledCountsWhatWasNotServedAtOnce(t *testing.T) {
 		{"all served at once", with(herd(), func(s *Scenario) { s.Opens, s.Capacity = 0, 1000 }), "exact", 0},
 		{"served by the second attempt", with(herd(), func(s *Scenario) { s.Capacity = 1000 }), "exact", 0},
 		{"given up at the third", herd(), "exact", time.Second},
+		{"given up, none served but the first", with(herd(), func(s *Scenario) {
+			s.Opens, s.Delay, s.Capacity, s.Rate = 0, time.Second, 1, retryafter.PerMinute(1)
+		}), "exact", 2 * time.Second},
 		{"given up in the outage", herd(), "clamped", 0},
 		{"served late, but at the first attempt", with(herd(), func(s *Scenario) { s.Opens, s.Clients, s.Processes = 0, 200, 1 }), "retryafter+bucket", time.Second},
 	} {
@@ -301,6 +317,10 @@ func TestModelDoesWhatTransportsDo(t *testing.T) {
 		{"gate, wait too long", with(with(outage(), ample), func(s *Scenario) { s.Delay = 3 * time.Minute }), Rule{gate: true}},
 		{"gate, no hint", with(with(outage(), ample), func(s *Scenario) { s.NoHint = true }), Rule{gate: true}},
 		{"budget", with(with(outage(), ample), func(s *Scenario) { s.NoHint, s.Processes, s.Clients = true, 2, 3000 }), Rule{budget: true}},
+		{"budget, too much at all times", with(outage(), func(s *Scenario) {
+			s.Opens, s.Capacity, s.Rate, s.Processes, s.NoHint = s.Closes, 5, retryafter.PerSecond(5), 2, true
+		}), Rule{budget: true}},
+		{"gate and budget", with(outage(), func(s *Scenario) { s.Processes = 2 }), Rule{gate: true, budget: true}},
 		{"bucket", with(quota(), func(s *Scenario) { s.Clients, s.Capacity, s.Rate = 300, 60, retryafter.PerMinute(60) }), Rule{bucket: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

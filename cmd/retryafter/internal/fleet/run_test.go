@@ -463,12 +463,3 @@ func TestTheLargestNumbersCanBeCounted(t *testing.T) {
 		}
 	}
 }
-
-func TestAMillionClients(t *testing.T) {
-	s := with(outage(), func(s *Scenario) {
-		s.Clients, s.Capacity, s.Rate = 1_000_000, 6667, retryafter.PerSecond(6667)
-	})
-	if got := result(t, s, rule(t, "retryafter")); got.Completed+got.GaveUp != s.Clients || got.Early > 0 {
-		t.Errorf("%d completed, %d gave up, %d early, of %d", got.Completed, got.GaveUp, got.Early, s.Clients)
-	}
-}

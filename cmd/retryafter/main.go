@@ -1,5 +1,6 @@
 // Command retryafter shows what the library does: demo drives real requests
-// against a server of its own, explain reads Retry-After values.
+// against a server of its own, explain reads Retry-After values, simulate sets
+// rules for coming back side by side.
 package main
 
 import (
@@ -27,9 +28,10 @@ type status int
 func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 type command struct {
-	Demo    demoCommand      `cmd:"" help:"Drive real requests against a server on this machine and show what was waited, and why calls stopped."`
-	Explain explainCommand   `cmd:"" help:"Tell how Retry-After values are read, and what the default policy does with them."`
-	Version kong.VersionFlag `help:"Show the version."`
+	Demo     demoCommand      `cmd:"" help:"Drive real requests against a server on this machine and show what was waited, and why calls stopped."`
+	Explain  explainCommand   `cmd:"" help:"Tell how Retry-After values are read, and what the default policy does with them."`
+	Simulate simulateCommand  `cmd:"" help:"Set rules for coming back side by side, in a model of many clients."`
+	Version  kong.VersionFlag `help:"Show the version."`
 }
 
 const description = `An HTTP client that comes back when the server said, never earlier, and gives up at once, with its reason, when it can't.`

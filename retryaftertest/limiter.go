@@ -1,9 +1,9 @@
-// Package retryaftertest helps to test what is built on package retryafter.
 package retryaftertest
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -14,12 +14,12 @@ import (
 // TestLimiter checks that a Limiter keeps to what [retryafter.Limiter] says, as
 // [retryafter.Bucket] does: work is admitted within capacity + rate·t and not
 // kept from it, what is refused or given up costs nothing, and what can't be is
-// refused at once.
+// refused at once. Of one that is a [retryafter.RequestLimiter], each key must
+// have a budget of its own, as in [retryafter.Keyed].
 //
 // Each check calls newLimiter for a Limiter of its own, with so many tokens in
-// it and room for no more. It waits for some tenths of a second on package
-// time's clock, so it may be called in a bubble of testing/synctest. Times are
-// only checked not to be too early, so a store on a network may be slow.
+// it and room for no more. It waits for some tenths of a second. Times are only
+// checked not to be too early, so a store on a network may be slow.
 func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter) {
 	const capacity = 5
 	each := 20 * time.Millisecond
@@ -138,6 +138,29 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 			})
 		}
 		all.Wait()
+	})
+
+	t.Run("each key has a budget of its own", func(t *testing.T) {
+		l, ok := newLimiter(t, capacity, retryafter.Every(time.Hour)).(retryafter.RequestLimiter)
+		if !ok {
+			t.Skip("not a RequestLimiter")
+		}
+		for _, key := range []retryafter.Key{"a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")} {
+			of := func() retryafter.Limiter {
+				req, err := http.NewRequestWithContext(retryafter.WithKey(ctx, key), http.MethodGet, "http://example.com/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l.ForRequest(req)
+			}
+			drain(t, of(), capacity-1)
+			drain(t, of(), 1)
+			soon, cancel := context.WithTimeout(ctx, 10*time.Minute)
+			if err := of().WaitN(soon, 1); err == nil {
+				t.Errorf("key %v has more than its capacity", key)
+			}
+			cancel()
+		}
 	})
 }
 

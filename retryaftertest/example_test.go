@@ -31,8 +31,12 @@ func comesBackWhenTold(t *testing.T) {
 			retryaftertest.Response{Body: "ok"},
 		))
 		resp, err := client.Get("http://example.com/")
-		if err != nil || resp.StatusCode != 200 {
-			t.Errorf("%v %v, want 200 OK", resp, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("%s, want 200 OK", resp.Status)
 		}
 	})
 }
@@ -43,8 +47,12 @@ func ExampleScript() { _ = comesBackWhenTold }
 func sendsAPostOnce(t *testing.T) {
 	script := retryaftertest.NewScript(t, retryaftertest.Response{Status: 429, RetryAfter: time.Second})
 	resp, err := newClient(script).Post("http://example.com/", "text/plain", strings.NewReader("order"))
-	if err != nil || resp.StatusCode != 429 {
-		t.Errorf("%v %v, want 429", resp, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 429 {
+		t.Errorf("%s, want 429", resp.Status)
 	}
 	if a := script.Attempts(); string(a[0].Body) != "order" {
 		t.Errorf("sent %q, want the order", a[0].Body)

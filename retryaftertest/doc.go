@@ -12,6 +12,6 @@
 // A [Recorder] watches over the traffic of a client or a server of your own in
 // the same way.
 //
-// [TestLimiter] and [TestHolds] check implementations of [retryafter.Limiter]
-// and [retryafter.Holds].
+// [TestLimiter], [TestRequestLimiter] and [TestHolds] check implementations of
+// [retryafter.Limiter], [retryafter.RequestLimiter] and [retryafter.Holds].
 package retryaftertest

@@ -14,8 +14,7 @@ import (
 // TestLimiter checks that a Limiter keeps to what [retryafter.Limiter] says, as
 // [retryafter.Bucket] does: work is admitted within capacity + rate·t and not
 // kept from it, what is refused or given up costs nothing, and what can't be is
-// refused at once. Of one that is a [retryafter.RequestLimiter], each key must
-// have a budget of its own, as in [retryafter.Keyed].
+// refused at once.
 //
 // Each check calls newLimiter for a Limiter of its own, with so many tokens in
 // it and room for no more. It waits for some tenths of a second. Times are only
@@ -139,29 +138,42 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 		}
 		all.Wait()
 	})
+}
+
+// TestRequestLimiter is TestLimiter for the Limiter that one has for a request,
+// and checks that each key of [retryafter.WithKey] has a budget of its own, as in
+// [retryafter.Keyed].
+func TestRequestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter) {
+	TestLimiter(t, func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
+		return ofRequest{newLimiter(t, capacity, rate), "key"}
+	})
 
 	t.Run("each key has a budget of its own", func(t *testing.T) {
-		l, ok := newLimiter(t, capacity, retryafter.Every(time.Hour)).(retryafter.RequestLimiter)
-		if !ok {
-			t.Skip("not a RequestLimiter")
-		}
-		for _, key := range []retryafter.Key{"a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")} {
-			of := func() retryafter.Limiter {
-				req, err := http.NewRequestWithContext(retryafter.WithKey(ctx, key), http.MethodGet, "http://example.com/", nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return l.ForRequest(req)
-			}
-			drain(t, of(), capacity-1)
-			drain(t, of(), 1)
-			soon, cancel := context.WithTimeout(ctx, 10*time.Minute)
-			if err := of().WaitN(soon, 1); err == nil {
-				t.Errorf("key %v has more than its capacity", key)
+		const capacity = 5
+		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
+		for _, key := range []retryafter.Key{"", "a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")} {
+			drain(t, ofRequest{l, key}, capacity)
+			soon, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			if err := (ofRequest{l, key}).WaitN(soon, 1); err == nil {
+				t.Errorf("%v has more than its capacity", key)
 			}
 			cancel()
 		}
 	})
+}
+
+// ofRequest asks for the Limiter of a request each time, as a Transport does.
+type ofRequest struct {
+	retryafter.RequestLimiter
+	key retryafter.Key
+}
+
+func (o ofRequest) WaitN(ctx context.Context, n int) error {
+	req, err := http.NewRequestWithContext(retryafter.WithKey(ctx, o.key), http.MethodGet, "http://example.com/", nil)
+	if err != nil {
+		return err
+	}
+	return o.ForRequest(req).WaitN(ctx, n)
 }
 
 // drain takes n tokens that are there.

@@ -31,6 +31,12 @@ func TestOurLimitersConform(t *testing.T) {
 	}
 }
 
+func TestOurRequestLimiterConforms(t *testing.T) {
+	retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+		return &retryafter.Keyed{Capacity: capacity, Rate: rate}
+	})
+}
+
 // broken limiters, each in its own way.
 type broken struct {
 	*retryafter.Bucket
@@ -97,8 +103,10 @@ func (o oneBudget) ForRequest(*http.Request) retryafter.Limiter {
 
 func TestBrokenRequestLimitersDoNotConform(t *testing.T) {
 	for _, each := range []bool{false, true} {
-		if conforms(func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
-			return oneBudget{&retryafter.Bucket{Capacity: capacity, Rate: rate}, each}
+		if passes(func(t *testing.T) {
+			retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+				return oneBudget{&retryafter.Bucket{Capacity: capacity, Rate: rate}, each}
+			})
 		}) {
 			t.Errorf("passes where each request has its own: %v", each)
 		}

@@ -95,6 +95,7 @@ func (r *Recorder) Attempts() []Attempt {
 	attempts := make([]Attempt, len(r.attempts))
 	for i, a := range r.attempts {
 		attempts[i] = a.Attempt
+		attempts[i].Header = a.Header.Clone()
 		if b := a.body; b != nil {
 			attempts[i].Body, attempts[i].Whole, attempts[i].BodyErr = bytes.Clone(b.read), b.whole, b.err
 		}

@@ -439,8 +439,9 @@ func TestARecordIsTheCallers(t *testing.T) {
 	send(t, &http.Client{Transport: script}, "PUT", "http://example.com", "hello")
 	a := script.Attempts()
 	a[0].Body[0], a[0].Method = 'j', "GET"
+	a[0].Header.Set("X", "y")
 	send(t, &http.Client{Transport: script}, "PUT", "http://example.com", "hello")
-	if diff := cmp.Diff("PUT hello", script.Attempts()[0].Method+" "+string(script.Attempts()[0].Body)); diff != "" || len(a) != 1 {
+	if diff := cmp.Diff("PUT hello", script.Attempts()[0].Method+" "+string(script.Attempts()[0].Body)); diff != "" || len(a) != 1 || script.Attempts()[0].Header.Get("X") != "" {
 		t.Error(diff)
 	}
 	script.CheckBodies()

@@ -202,6 +202,7 @@ func TestARedirectHoldsWhereItLeads(t *testing.T) {
 		{302, "GET", "GET", "http://example.com/", false},
 		{302, "GET", "GET", to + "/else", false},
 		{503, "GET", "GET", to, false},
+		{202, "GET", "GET", to, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &witness{TB: t}
@@ -377,6 +378,24 @@ func TestABodyThatIsNotReadIsNotBroken(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestBodiesAreComparedWithOneThatIsWhole(t *testing.T) {
+	w := &witness{TB: t}
+	recorder := &retryaftertest.Recorder{TB: w}
+	reads := int64(4)
+	rt := recorder.Transport(roundTripper(func(req *http.Request) (*http.Response, error) {
+		io.CopyN(io.Discard, req.Body, reads)
+		reads = 100
+		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}))
+	for _, body := range []string{"hello", "hello", "hell!"} {
+		if _, err := rt.RoundTrip(request(t, "PUT", "http://example.com", body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recorder.CheckBodies()
+	w.want(t, `is "hell!", want "hello"`)
 }
 
 func TestAHandlerIsPassedThrough(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -127,8 +128,11 @@ func TestADateIsRoundedUpAndMayBeGoneBy(t *testing.T) {
 			retryaftertest.Response{Status: 503, RetryAfterDate: 0, Header: http.Header{"Date": {"Mon, 01 Jan 2024 00:00:00 GMT"}, "Retry-After": {"Mon, 01 Jan 2024 00:00:05 GMT"}}},
 		)
 		script.Key = func(*http.Request) retryafter.Key { return "" }
-		for range 4 {
-			send(t, &http.Client{Transport: script}, "GET", "http://example.com/", "")
+		for i := range 4 {
+			resp, _ := send(t, &http.Client{Transport: script}, "GET", "http://example.com/", "")
+			if date := resp.Header.Get("Date"); (date == "") != (i == 2) {
+				t.Errorf("answer %d has Date %q", i+1, date)
+			}
 		}
 		var got []string
 		for _, a := range script.Attempts() {
@@ -266,6 +270,11 @@ func TestAScriptThatIsNotOverFailsTheTest(t *testing.T) {
 		send(t, &http.Client{Transport: script}, "GET", "http://example.com", "")
 		w.end()
 		w.want(t, tc.want...)
+		for _, r := range tc.responses {
+			if r.Times == 1 {
+				t.Error("the caller's list was written to")
+			}
+		}
 	}
 }
 
@@ -311,3 +320,22 @@ func TestAScriptNeedsTheWholeBody(t *testing.T) {
 		t.Errorf("recorded: %+v", a)
 	}
 }
+
+func TestAScriptClosesTheBody(t *testing.T) {
+	script := retryaftertest.NewScript(t, retryaftertest.Response{Times: 2})
+	for _, content := range []io.Reader{strings.NewReader("hello"), iotest.ErrReader(io.ErrNoProgress)} {
+		req, body := request(t, "PUT", "http://example.com", ""), &closer{Reader: content}
+		req.Body = body
+		resp, err := script.RoundTrip(req)
+		if (resp == nil) != (err == io.ErrNoProgress) || body.closed != 1 {
+			t.Errorf("%v %v, closed %d times", resp, err, body.closed)
+		}
+	}
+}
+
+type closer struct {
+	io.Reader
+	closed int
+}
+
+func (c *closer) Close() error { c.closed++; return nil }

@@ -37,21 +37,17 @@ func Serve(t testing.TB, h http.Handler) *http.Transport {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	running.Go(func() { server.Serve(l) })
-	client := &http.Transport{DialContext: l.dial}
 	t.Cleanup(func() {
-		client.CloseIdleConnections()
 		server.Close()
-		l.Close() // where Serve had not come to it
 		running.Wait()
 	})
-	return client
+	return &http.Transport{DialContext: l.dial}
 }
 
 // A listener accepts what is dialed.
 type listener struct {
 	accept chan net.Conn
 	closed chan struct{}
-	once   sync.Once
 	dialed atomic.Int32
 }
 
@@ -78,8 +74,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// Close is called once, by http.Server.
 func (l *listener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	close(l.closed)
 	return nil
 }
 

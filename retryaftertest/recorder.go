@@ -151,7 +151,6 @@ func (r *Recorder) Handler(next http.Handler) http.Handler {
 		seen.URL = absolute(req)
 		a := r.begin(seen)
 		rw := &recordedWriter{ResponseWriter: w, answered: func(status int) {
-			setDate(w.Header(), time.Now())
 			r.answered(a, seen, status, w.Header())
 		}}
 		next.ServeHTTP(rw, r.withBody(a, req))

@@ -383,19 +383,23 @@ func TestABodyThatIsNotReadIsNotBroken(t *testing.T) {
 func TestBodiesAreComparedWithOneThatIsWhole(t *testing.T) {
 	w := &witness{TB: t}
 	recorder := &retryaftertest.Recorder{TB: w}
-	reads := int64(4)
+	var reads int64
 	rt := recorder.Transport(roundTripper(func(req *http.Request) (*http.Response, error) {
 		io.CopyN(io.Discard, req.Body, reads)
-		reads = 100
 		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	}))
-	for _, body := range []string{"hello", "hello", "hell!"} {
+	for i, body := range []string{"hello", "hello", "hell!"} {
+		reads = []int64{4, 100, 100}[i]
 		if _, err := rt.RoundTrip(request(t, "PUT", "http://example.com", body)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	recorder.CheckBodies()
 	w.want(t, `is "hell!", want "hello"`)
+	reads = 5 // and not the end after it
+	if _, err := rt.RoundTrip(request(t, "PUT", "http://example.com", "hello")); err != nil || !recorder.Attempts()[3].Whole {
+		t.Errorf("%v; recorded %+v", err, recorder.Attempts()[3])
+	}
 }
 
 func TestAHandlerIsPassedThrough(t *testing.T) {

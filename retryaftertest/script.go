@@ -124,7 +124,9 @@ func (r Response) header(now time.Time) http.Header {
 		name = http.CanonicalHeaderKey(name)
 		h[name] = append(h[name], values...)
 	}
-	setDate(h, now)
+	if _, set := h["Date"]; !set {
+		h.Set("Date", now.UTC().Format(http.TimeFormat))
+	}
 	if r.RetryAfter > 0 {
 		seconds := r.RetryAfter / time.Second
 		if r.RetryAfter%time.Second > 0 {
@@ -137,13 +139,6 @@ func (r Response) header(now time.Time) http.Header {
 		h.Add("Retry-After", date.UTC().Format(http.TimeFormat))
 	}
 	return h
-}
-
-// setDate does what net/http does only after the handler.
-func setDate(h http.Header, now time.Time) {
-	if _, set := h["Date"]; !set {
-		h.Set("Date", now.UTC().Format(http.TimeFormat))
-	}
 }
 
 // pause lasts as long as the server takes. It fails where the client goes.

@@ -62,6 +62,7 @@ func TestAScriptAnswersInOrder(t *testing.T) {
 				t.Errorf("recorded: %+v", a)
 			}
 		}
+		script.CheckAttempts(1) // what has no key is not judged
 		resp, body := send(t, c, "HEAD", url, "")
 		if resp.StatusCode != 599 || body != "" {
 			t.Errorf("HEAD: %s %q", resp.Status, body)

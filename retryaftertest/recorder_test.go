@@ -459,7 +459,11 @@ func TestAHandlerIsPassedThrough(t *testing.T) {
 // The record is a copy.
 func TestARecordIsTheCallers(t *testing.T) {
 	script := retryaftertest.NewScript(t, retryaftertest.Response{Times: 2})
-	send(t, &http.Client{Transport: script}, "PUT", "http://example.com", "hello")
+	req := request(t, "PUT", "http://example.com", "hello")
+	if _, err := script.RoundTrip(req); err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X", "y")
 	a := script.Attempts()
 	a[0].Body[0], a[0].Method = 'j', "GET"
 	a[0].Header.Set("X", "y")

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -24,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/retryaftertest"
 )
 
 // The real http.Transport and http.Server over connections in memory, on a
@@ -33,61 +33,46 @@ import (
 type netMemory struct {
 	*http.Transport // the client's side
 	start           time.Time
-	accept          chan net.Conn
-	done            chan struct{}
 	dials           atomic.Int32
 	received        atomic.Int64 // bytes that the client took from its connections
+}
+
+// netMemoryOver counts what goes through tr.
+func netMemoryOver(tr *http.Transport) *netMemory {
+	m := &netMemory{Transport: tr, start: time.Now()}
+	dial := tr.DialContext
+	tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		m.dials.Add(1)
+		c, err := dial(ctx, network, addr)
+		return &netMeter{c, &m.received}, err
+	}
+	return m
 }
 
 // netMemoryOf makes a network whose connections go to serve, one goroutine
 // each, numbered from 1.
 func netMemoryOf(t *testing.T, serve func(n int, c net.Conn)) *netMemory {
-	m := &netMemory{start: time.Now(), accept: make(chan net.Conn), done: make(chan struct{})}
-	m.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+	var dials atomic.Int32
+	tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
-		n := int(m.dials.Add(1))
-		if serve != nil {
-			go func() {
-				defer server.Close()
-				serve(n, server)
-			}()
-		} else {
-			select {
-			case m.accept <- server:
-			case <-m.done:
-				return nil, net.ErrClosed
-			}
-		}
-		return &netMeter{client, &m.received}, nil
+		n := int(dials.Add(1))
+		go func() {
+			defer server.Close()
+			serve(n, server)
+		}()
+		return client, nil
 	}}
-	t.Cleanup(m.Transport.CloseIdleConnections)
-	return m
+	t.Cleanup(tr.CloseIdleConnections)
+	return netMemoryOver(tr)
 }
 
 // netMemoryServer makes a network with an http.Server in it.
 func netMemoryServer(t *testing.T, h http.HandlerFunc) *netMemory {
-	m := netMemoryOf(t, nil)
-	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
-	go s.Serve(netListener{m})
-	t.Cleanup(func() { s.Close() })
-	return m
+	return netMemoryOver(retryaftertest.Serve(t, h))
 }
 
 // since is the time since the network was made.
 func (m *netMemory) since() time.Duration { return time.Since(m.start) }
-
-type netListener struct{ m *netMemory }
-
-func (l netListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.m.accept:
-		return c, nil
-	case <-l.m.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l netListener) Close() error   { close(l.m.done); return nil }
-func (l netListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 type netMeter struct {
 	net.Conn

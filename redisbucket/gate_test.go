@@ -3,6 +3,7 @@ package redisbucket_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"github.com/retryafter-go/retryafter"
 	. "github.com/retryafter-go/retryafter/redisbucket"
 	"github.com/retryafter-go/retryafter/redisbucket/goredisclient"
+	"github.com/retryafter-go/retryafter/retryaftertest"
 )
 
 func TestHoldOnlyMovesForward(t *testing.T) {
@@ -71,6 +73,15 @@ func TestHoldOnlyMovesForward(t *testing.T) {
 	held(time.Hour)
 	hold(math.MaxInt64)
 	held(1 << 52 * time.Microsecond)
+}
+
+func TestOurHoldsConform(t *testing.T) {
+	_, _, client := serve(t)
+	count := 0
+	retryaftertest.TestHolds(t, func(*testing.T) retryafter.Holds {
+		count++
+		return &Gate{Client: client, Prefix: fmt.Sprintf("test %d:", count), Timeout: patient}
+	})
 }
 
 func TestHoldGoesWhenItEnds(t *testing.T) {

@@ -37,10 +37,6 @@ func TestOurLimitersConform(t *testing.T) {
 		"a key of Keyed": func(prefix string, capacity int64, rate retryafter.Rate) retryafter.Limiter {
 			return (&Keyed{Client: client, Prefix: prefix, Capacity: capacity, Rate: rate, Timeout: patient}).For("key")
 		},
-		"a request's": func(prefix string, capacity int64, rate retryafter.Rate) retryafter.Limiter {
-			k := &Keyed{Client: client, Prefix: prefix, Capacity: capacity, Rate: rate, Timeout: patient}
-			return each{k}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			retryaftertest.TestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
@@ -49,17 +45,12 @@ func TestOurLimitersConform(t *testing.T) {
 			})
 		})
 	}
-}
-
-// each asks for the Limiter of a request each time, as a Transport does.
-type each struct{ retryafter.RequestLimiter }
-
-func (e each) WaitN(ctx context.Context, n int) error {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://example.com/", nil)
-	if err != nil {
-		return err
-	}
-	return e.ForRequest(req).WaitN(ctx, n)
+	t.Run("a request's", func(t *testing.T) {
+		retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+			count++
+			return &Keyed{Client: client, Prefix: fmt.Sprintf("test %d:", count), Capacity: capacity, Rate: rate, Timeout: patient}
+		})
+	})
 }
 
 // scripted gives one answer after the other.

@@ -1,9 +1,9 @@
-// Package retryaftertest helps to test what is built on package retryafter.
 package retryaftertest
 
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -17,9 +17,8 @@ import (
 // refused at once.
 //
 // Each check calls newLimiter for a Limiter of its own, with so many tokens in
-// it and room for no more. It waits for some tenths of a second on package
-// time's clock, so it may be called in a bubble of testing/synctest. Times are
-// only checked not to be too early, so a store on a network may be slow.
+// it and room for no more. It waits for some tenths of a second. Times are only
+// checked not to be too early, so a store on a network may be slow.
 func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter) {
 	const capacity = 5
 	each := 20 * time.Millisecond
@@ -139,6 +138,42 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 		}
 		all.Wait()
 	})
+}
+
+// TestRequestLimiter is TestLimiter for the Limiter that one has for a request,
+// and checks that each key of [retryafter.WithKey] has a budget of its own, as in
+// [retryafter.Keyed].
+func TestRequestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter) {
+	TestLimiter(t, func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
+		return ofRequest{newLimiter(t, capacity, rate), "key"}
+	})
+
+	t.Run("each key has a budget of its own", func(t *testing.T) {
+		const capacity = 5
+		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
+		for _, key := range []retryafter.Key{"", "a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")} {
+			drain(t, ofRequest{l, key}, capacity)
+			soon, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+			if err := (ofRequest{l, key}).WaitN(soon, 1); err == nil {
+				t.Errorf("%v has more than its capacity", key)
+			}
+			cancel()
+		}
+	})
+}
+
+// ofRequest asks for the Limiter of a request each time, as a Transport does.
+type ofRequest struct {
+	retryafter.RequestLimiter
+	key retryafter.Key
+}
+
+func (o ofRequest) WaitN(ctx context.Context, n int) error {
+	req, err := http.NewRequestWithContext(retryafter.WithKey(ctx, o.key), http.MethodGet, "http://example.com/", nil)
+	if err != nil {
+		return err
+	}
+	return o.ForRequest(req).WaitN(ctx, n)
 }
 
 // drain takes n tokens that are there.

@@ -3,8 +3,8 @@ package retryaftertest_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/retryafter-go/retryafter"
@@ -31,13 +31,10 @@ func TestOurLimitersConform(t *testing.T) {
 	}
 }
 
-func ExampleTestLimiter() {
-	// In a test, where t is its *testing.T:
-	_ = func(t *testing.T) {
-		retryaftertest.TestLimiter(t, func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
-			return &retryafter.Bucket{Capacity: capacity, Rate: rate}
-		})
-	}
+func TestOurRequestLimiterConforms(t *testing.T) {
+	retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+		return &retryafter.Keyed{Capacity: capacity, Rate: rate}
+	})
 }
 
 // broken limiters, each in its own way.
@@ -68,29 +65,50 @@ func TestBrokenLimitersDoNotConform(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if conforms(t, func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
+			if conforms(func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
 				return broken{&retryafter.Bucket{Capacity: capacity, Rate: rate}, wait}
 			}) {
 				t.Error("passes")
 			}
 		})
 	}
-	if !conforms(t, func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
+	if !conforms(func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
 		return &retryafter.Bucket{Capacity: capacity, Rate: rate}
 	}) {
 		t.Error("a Bucket does not pass")
 	}
 }
 
-// conforms runs the checks as a program of its own would, and tells the outcome.
-func conforms(t *testing.T, open func(int64, retryafter.Rate) retryafter.Limiter) bool {
-	return testing.RunTests(func(_, _ string) (bool, error) { return true, nil }, []testing.InternalTest{{
-		Name: "conforms",
-		F: func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {})
-			retryaftertest.TestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
-				return open(capacity, rate)
+func conforms(open func(int64, retryafter.Rate) retryafter.Limiter) bool {
+	return passes(func(t *testing.T) {
+		retryaftertest.TestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
+			return open(capacity, rate)
+		})
+	})
+}
+
+// oneBudget is a RequestLimiter whose keys share a budget, or whose requests
+// have one each.
+type oneBudget struct {
+	*retryafter.Bucket
+	each bool
+}
+
+func (o oneBudget) ForRequest(*http.Request) retryafter.Limiter {
+	if o.each {
+		return &retryafter.Bucket{Capacity: o.Capacity, Rate: o.Rate}
+	}
+	return o.Bucket
+}
+
+func TestBrokenRequestLimitersDoNotConform(t *testing.T) {
+	for _, each := range []bool{false, true} {
+		if passes(func(t *testing.T) {
+			retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+				return oneBudget{&retryafter.Bucket{Capacity: capacity, Rate: rate}, each}
 			})
-		},
-	}})
+		}) {
+			t.Errorf("passes where each request has its own: %v", each)
+		}
+	}
 }

@@ -1,0 +1,7 @@
+//go:build !plan9
+
+package retryaftertest
+
+import "syscall"
+
+const errReset = syscall.ECONNRESET

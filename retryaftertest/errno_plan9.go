@@ -1,0 +1,5 @@
+package retryaftertest
+
+import "errors"
+
+var errReset = errors.New("connection reset by peer")

@@ -1,0 +1,499 @@
+package retryaftertest_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/retryaftertest"
+)
+
+// again is a client that sends each request times times, and changes it and
+// waits as it likes in between.
+type again struct {
+	base   http.RoundTripper
+	times  int
+	wait   time.Duration
+	change func(*http.Request)
+}
+
+func (c again) RoundTrip(req *http.Request) (*http.Response, error) {
+	for n := 1; ; n++ {
+		resp, err := c.base.RoundTrip(req)
+		if n == c.times || err != nil {
+			return resp, err
+		}
+		resp.Body.Close()
+		time.Sleep(c.wait)
+		body := req.GetBody
+		if req = req.Clone(req.Context()); body != nil {
+			req.Body, _ = body()
+		}
+		if c.change != nil {
+			c.change(req)
+		}
+	}
+}
+
+const busy = "retryaftertest: GET …/x at … is …s early, want it at …: attempt 1, GET …/x at …, got 503 with Retry-After \"60\""
+
+func TestBadClientsFailTheTest(t *testing.T) {
+	eachDoor(t, func(t *testing.T, d door) {
+		for name, tc := range map[string]struct {
+			client again
+			method string
+			status int
+			after  time.Duration
+			want   []string
+		}{
+			"early":         {client: again{times: 2, wait: 10 * time.Millisecond}, method: "GET", after: time.Minute, want: []string{busy}},
+			"early twice":   {client: again{times: 3}, method: "GET", after: time.Minute, want: []string{busy, strings.Replace(busy, "attempt 1", "attempt 2", 1)}},
+			"a POST resent": {client: again{times: 2}, method: "POST", want: []string{"2 attempts of what is not safe to repeat, want 1: …POST …/x at …POST …/x at "}},
+			"an empty body": {client: again{times: 2, change: func(r *http.Request) { r.Body, r.ContentLength = nil, 0 }},
+				method: "PUT", want: []string{`the body of PUT …/x at … is "", want "hello" as of that at `}},
+			"another body": {client: again{times: 2, change: func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("HELLO")) }},
+				method: "PUT", want: []string{`is "HELLO", want "hello" as of`}},
+			"a longer body": {client: again{times: 2, change: func(r *http.Request) {
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader("hello, "+strings.Repeat("o", 100))), -1
+			}}, method: "PUT", want: []string{`is "hello, ooo…"… (107 bytes), want "hello" as of`}},
+			"too many": {client: again{times: 4}, method: "DELETE", want: []string{"4 attempts, want at most 3: …DELETE …DELETE …DELETE …DELETE "}},
+		} {
+			w := &witness{TB: t}
+			script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: tc.after, Times: -1})
+			base, url := d.open(t, script)
+			tc.client.base = base
+			send(t, &http.Client{Transport: tc.client}, tc.method, url+"/x?secret", map[bool]string{false: "hello"}[tc.method == "GET"])
+			script.CheckAttempts(3)
+			script.CheckOnce()
+			script.CheckBodies()
+			w.end()
+			if w.want(t, tc.want...); t.Failed() {
+				t.Fatal(name)
+			}
+			if strings.Contains(strings.Join(w.failed, ""), "secret") {
+				t.Errorf("a query is shown: %v", w.failed)
+			}
+		}
+	})
+}
+
+func TestABodyThatBreaksOffFailsTheTest(t *testing.T) {
+	w := &witness{TB: t}
+	recorder := &retryaftertest.Recorder{TB: w}
+	c := &http.Client{Transport: recorder.Transport(retryaftertest.Serve(t, http.NotFoundHandler()))}
+	broken := errors.New("disk on fire")
+	for _, r := range []io.Reader{
+		io.MultiReader(strings.NewReader("he"), iotest.ErrReader(broken)),
+		strings.NewReader("he"),
+	} {
+		req, err := http.NewRequest("PUT", "http://example.com/", io.NopCloser(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = 5
+		if _, err := c.Do(req); err == nil {
+			t.Error("sent")
+		}
+	}
+	recorder.CheckBodies()
+	w.want(t, "the body of PUT http://example.com/ at … broke off after 2 bytes: disk on fire", "broke off after 2 bytes: unexpected EOF")
+}
+
+// How early: to the nanosecond, and by each form of the header.
+func TestEarlyIsBeforeTheInstantThatWasNamed(t *testing.T) {
+	date := func(d time.Duration) string {
+		return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(d).Format(http.TimeFormat)
+	}
+	header := func(values ...string) http.Header { return http.Header{"Retry-After": values} }
+	for name, tc := range map[string]struct {
+		response retryaftertest.Response
+		at       time.Duration // since the response
+	}{
+		"seconds":            {retryaftertest.Response{Status: 429, RetryAfter: time.Minute}, time.Minute},
+		"the longest counts": {retryaftertest.Response{Status: 429, Header: header("5", "60, 7")}, time.Minute},
+		"other statuses":     {retryaftertest.Response{Status: 404, Header: header("60")}, time.Minute},
+		"a date":             {retryaftertest.Response{Status: 503, Header: header(date(time.Minute))}, time.Minute - time.Second/2},
+		"a date without Date": {retryaftertest.Response{Status: 503, Header: http.Header{"Date": nil, "Retry-After": {date(time.Minute)}}},
+			time.Minute - time.Second/2},
+		"a date by another clock": {retryaftertest.Response{Status: 503, Header: http.Header{"Date": {date(time.Hour)}, "Retry-After": {date(time.Hour + time.Minute)}}},
+			time.Minute},
+		"none":           {retryaftertest.Response{Status: 503}, 0},
+		"zero":           {retryaftertest.Response{Status: 503, Header: header("0")}, 0},
+		"unreadable":     {retryaftertest.Response{Status: 503, Header: header("soon")}, 0},
+		"on a success":   {retryaftertest.Response{Header: header("60")}, 0},
+		"not redirected": {retryaftertest.Response{Status: 304, Header: header("60")}, 0},
+	} {
+		for _, d := range doors[:3] {
+			for _, early := range []time.Duration{0, 1} {
+				t.Run(fmt.Sprint(name, " ", d.name, " ", early), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(time.Second / 2)
+						w := &witness{TB: t}
+						script := retryaftertest.NewScript(w, tc.response, retryaftertest.Response{})
+						base, url := d.open(t, script)
+						send(t, &http.Client{Transport: again{base: base, times: 2, wait: tc.at - early}}, "GET", url, "")
+						w.end()
+						if tc.at > 0 && early > 0 {
+							w.want(t, fmt.Sprint(" is ", early, " early"))
+						} else {
+							w.want(t)
+						}
+						if a := script.Attempts(); tc.at > 0 && (!a[1].NotBefore.Equal(a[0].Came.Add(tc.at)) || !a[0].Back.Equal(a[1].NotBefore)) {
+							t.Errorf("recorded: %+v", a)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A client that waits for a date by its own clock, and one that waits as long as
+// FromHeader says, are both in time.
+func TestAnHonestClientIsNeverEarly(t *testing.T) {
+	t.Parallel()
+	eachDoor(t, func(t *testing.T, d door) {
+		script := retryaftertest.NewScript(t,
+			retryaftertest.Response{Status: 503, RetryAfterDate: time.Second},
+			retryaftertest.Response{Status: 503, RetryAfter: time.Second},
+			retryaftertest.Response{Status: 302, RetryAfter: time.Second, Header: http.Header{"Location": {"/moved"}}},
+			retryaftertest.Response{},
+		)
+		base, url := d.open(t, script)
+		resp, err := base.RoundTrip(request(t, "GET", url, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		read(t, resp)
+		at, err := http.ParseTime(resp.Header.Get("Retry-After"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(at) + time.Nanosecond)
+		send(t, atOnce(base), "GET", url, "")
+		script.CheckAttempts(3)
+	})
+}
+
+func TestARedirectHoldsWhereItLeads(t *testing.T) {
+	const to = "http://other.example/there"
+	for _, tc := range []struct {
+		status           int
+		method, then, at string
+		early            bool
+	}{
+		{301, "POST", "GET", to, true},
+		{302, "POST", "POST", to, true},
+		{303, "PUT", "GET", to, true},
+		{307, "POST", "POST", to, true},
+		{307, "POST", "GET", to, false},
+		{308, "GET", "GET", to, true},
+		{302, "GET", "GET", "http://example.com/", false},
+		{302, "GET", "GET", to + "/else", false},
+		{503, "GET", "GET", to, false},
+		{202, "GET", "GET", to, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &witness{TB: t}
+			script := retryaftertest.NewScript(w,
+				retryaftertest.Response{Status: tc.status, RetryAfter: time.Minute, Header: http.Header{"Location": {to}}}, retryaftertest.Response{Times: 2})
+			c := &http.Client{Transport: script, CheckRedirect: stay}
+			send(t, c, tc.method, "http://example.com/", "")
+			send(t, c, tc.then, tc.at, "")
+			time.Sleep(time.Minute)
+			send(t, c, tc.then, tc.at, "")
+			w.end()
+			if tc.early {
+				w.want(t, tc.then+" "+to+" at … is 1m0s early…got "+fmt.Sprint(tc.status))
+			} else {
+				w.want(t)
+			}
+		})
+	}
+}
+
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func TestAKeyTellsCallsApart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key  func(*http.Request) retryafter.Key
+		want []string
+	}{
+		"by method, host and path": {nil, []string{"GET http://a.example/x", "GET http://a.example/x"}},
+		"by host":                  {retryafter.ByHost, []string{"GET http://a.example/x", "PUT http://a.example/x", "GET http://a.example/y", "GET http://a.example/x"}},
+		"by header":                {func(r *http.Request) retryafter.Key { return retryafter.NewKey(r.Header.Get("Call")) }, nil},
+		"not judged":               {func(*http.Request) retryafter.Key { return "" }, nil},
+	} {
+		for _, d := range doors[:3] {
+			t.Run(name+" "+d.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &witness{TB: t}
+					script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: time.Minute}, retryaftertest.Response{Times: -1})
+					script.Key = tc.key
+					base, _ := d.open(t, script)
+					for i, what := range []string{"GET http://a.example/x", "GET http://a.example/x", "GET http://b.example/x", "PUT http://a.example/x", "GET http://a.example/y", "GET http://a.example/x"} {
+						method, url, _ := strings.Cut(what, " ")
+						req := request(t, method, url, "")
+						req.Header.Set("Call", fmt.Sprint(i))
+						resp, err := base.RoundTrip(req)
+						if err != nil {
+							t.Fatal(err)
+						}
+						read(t, resp)
+					}
+					script.CheckAttempts(6)
+					w.end()
+					w.want(t, tc.want...)
+				})
+			})
+		}
+	}
+}
+
+// What is safe to repeat, and calls of their own, fail nothing.
+func TestChecksPassWhatIsRight(t *testing.T) {
+	recorder := &retryaftertest.Recorder{TB: t}
+	script := retryaftertest.NewScript(t, retryaftertest.Response{Times: 7})
+	twice := &http.Client{Transport: again{times: 2, base: recorder.Transport(script)}}
+	send(t, twice, "GET", "http://example.com", "")
+	send(t, twice, "PUT", "http://example.com", "hello")
+	req := request(t, "POST", "http://example.com", "hello")
+	req.Header.Set("Idempotency-Key", "1")
+	resp, err := twice.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read(t, resp)
+	send(t, &http.Client{Transport: recorder.Transport(script)}, "POST", "http://example.com/other", "other")
+	recorder.CheckAttempts(3)
+	recorder.CheckOnce()
+	recorder.CheckBodies()
+}
+
+// The Recorder changes nothing of what passes it.
+func TestATransportIsPassedThrough(t *testing.T) {
+	var sent []*http.Request
+	answer := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}
+	base := &idler{RoundTripper: roundTripper(func(req *http.Request) (*http.Response, error) {
+		sent = append(sent, req)
+		answer.Request = req
+		if req.Body != nil {
+			io.Copy(io.Discard, req.Body)
+			if body, err := req.GetBody(); err == nil { // as http.Transport does
+				io.CopyN(io.Discard, body, 3)
+			}
+		}
+		return answer, nil
+	})}
+	recorder := &retryaftertest.Recorder{TB: t}
+	rt := recorder.Transport(base)
+	plain := request(t, "GET", "http://example.com", "")
+	full := request(t, "PUT", "http://example.com", "hello")
+	for _, req := range []*http.Request{plain, full} {
+		before := req.Body
+		if resp, err := rt.RoundTrip(req); resp != answer || err != nil || resp.Request != req || req.Body != before {
+			t.Errorf("%v %v", resp, err)
+		}
+	}
+	if sent[0] != plain || sent[1].ContentLength != 5 || sent[1].Context() != full.Context() {
+		t.Error("sent another request")
+	}
+	if a := recorder.Attempts()[1]; string(a.Body) != "hel" || a.Whole || a.BodyErr != nil {
+		t.Errorf("the last body counts; recorded %+v", a)
+	}
+	full.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrClosedPipe }
+	sent[1].GetBody = nil
+	rt.RoundTrip(full)
+	if _, err := sent[2].GetBody(); err != io.ErrClosedPipe {
+		t.Error(err)
+	}
+	(&http.Client{Transport: rt}).CloseIdleConnections()
+	if base.closed != 1 {
+		t.Errorf("idle connections were closed %d times", base.closed)
+	}
+	(&http.Client{Transport: recorder.Transport(roundTripper(nil))}).CloseIdleConnections()
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	if resp, _ := send(t, &http.Client{Transport: recorder.Transport(nil)}, "GET", s.URL, ""); resp.StatusCode != 404 {
+		t.Errorf("by the default transport: %s", resp.Status)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+type idler struct {
+	http.RoundTripper
+	closed int
+}
+
+func (i *idler) CloseIdleConnections() { i.closed++ }
+
+// A body that the server did not read is compared as far as it was read.
+func TestABodyThatIsNotReadIsNotBroken(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first, second []byte
+		want          []string
+	}{
+		"the same":      {make([]byte, 1<<20), make([]byte, 1<<20), nil},
+		"another":       {[]byte("hello"), []byte("HELLO"), []string{`is "HELL", want "hello"`}},
+		"a shorter one": {[]byte("hello"), []byte("hel"), []string{`is "hel", want "hello"`}},
+		"empty":         {[]byte("hello"), nil, []string{`is "", want "hello"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{TB: t}
+				recorder := &retryaftertest.Recorder{TB: w}
+				all := true
+				tr := retryaftertest.Serve(t, recorder.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if all {
+						io.Copy(io.Discard, r.Body)
+					} else {
+						io.CopyN(io.Discard, r.Body, 4)
+					}
+					all = false
+				})))
+				for _, body := range [][]byte{tc.first, tc.second} {
+					resp, err := tr.RoundTrip(request(t, "PUT", "http://example.com", string(body)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					read(t, resp)
+				}
+				recorder.CheckBodies()
+				w.want(t, tc.want...)
+			})
+		})
+	}
+}
+
+func TestBodiesAreComparedWithOneThatIsWhole(t *testing.T) {
+	w := &witness{TB: t}
+	recorder := &retryaftertest.Recorder{TB: w}
+	var reads int64
+	rt := recorder.Transport(roundTripper(func(req *http.Request) (*http.Response, error) {
+		io.CopyN(io.Discard, req.Body, reads)
+		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	}))
+	for i, body := range []string{"hello", "hello", "hell!"} {
+		reads = []int64{4, 100, 100}[i]
+		if _, err := rt.RoundTrip(request(t, "PUT", "http://example.com", body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recorder.CheckBodies()
+	w.want(t, `is "hell!", want "hello"`)
+	reads = 5 // and not the end after it
+	if _, err := rt.RoundTrip(request(t, "PUT", "http://example.com", "hello")); err != nil || !recorder.Attempts()[3].Whole {
+		t.Errorf("%v; recorded %+v", err, recorder.Attempts()[3])
+	}
+}
+
+func TestAHandlerIsPassedThrough(t *testing.T) {
+	for name, tc := range map[string]struct {
+		handler http.HandlerFunc
+		want    string // status, body
+		status  int    // as recorded
+	}{
+		"nothing":     {func(http.ResponseWriter, *http.Request) {}, "200 ", 200},
+		"a body":      {func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "ok"); w.Header().Set("Retry-After", "60") }, "200 ok", 200},
+		"a status":    {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(429); w.Header().Set("Retry-After", "60") }, "429 ", 429},
+		"early hints": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, "404 ", 404},
+		"Flush": {func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			w.Header().Set("Retry-After", "60")
+		}, "200 ", 200},
+		"a controller": {func(w http.ResponseWriter, r *http.Request) {
+			http.NewResponseController(w).Flush()
+			w.Header().Set("Retry-After", "60")
+		}, "200 ", 200},
+		"a deadline": {func(w http.ResponseWriter, r *http.Request) {
+			if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
+				w.WriteHeader(500)
+			}
+		}, "200 ", 200},
+		"an abort": {func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, "EOF", 0},
+		"Hijack": {func(w http.ResponseWriter, r *http.Request) {
+			c, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, "HTTP/1.1 418 Teapot\r\nConnection: close\r\n\r\nhi")
+			c.Close()
+		}, "418 hi", 0},
+		"no body is NoBody": {func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Body == http.NoBody, r.URL) }, "200 true /", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				recorder := &retryaftertest.Recorder{TB: t}
+				tr := retryaftertest.Serve(t, recorder.Handler(tc.handler))
+				resp, err := tr.RoundTrip(request(t, "GET", "http://example.com/", ""))
+				got := fmt.Sprint(err)
+				if err == nil {
+					got = fmt.Sprint(resp.StatusCode, " ", read(t, resp))
+				}
+				if got != tc.want {
+					t.Errorf("got %s, want %s", got, tc.want)
+				}
+				if a := recorder.Attempts(); len(a) != 1 || a[0].Status != tc.status || a[0].URL != "http://example.com/" || !a[0].Whole || a[0].RetryAfter != "" {
+					t.Errorf("recorded: %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// The record is a copy.
+func TestARecordIsTheCallers(t *testing.T) {
+	script := retryaftertest.NewScript(t, retryaftertest.Response{Times: 2})
+	req := request(t, "PUT", "http://example.com", "hello")
+	if _, err := script.RoundTrip(req); err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X", "y")
+	a := script.Attempts()
+	a[0].Body[0], a[0].Method = 'j', "GET"
+	a[0].Header.Set("X", "y")
+	send(t, &http.Client{Transport: script}, "PUT", "http://example.com", "hello")
+	if diff := cmp.Diff("PUT hello", script.Attempts()[0].Method+" "+string(script.Attempts()[0].Body)); diff != "" || len(a) != 1 || script.Attempts()[0].Header.Get("X") != "" {
+		t.Error(diff)
+	}
+	script.CheckBodies()
+}
+
+func TestManyMayUseAScript(t *testing.T) {
+	eachDoor(t, func(t *testing.T, d door) {
+		script := retryaftertest.NewScript(t, retryaftertest.Response{Body: "ok", Times: 40})
+		base, url := d.open(t, script)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 5 {
+					resp, err := base.RoundTrip(request(t, "PUT", url, "hello"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					read(t, resp)
+					script.Attempts()
+				}
+			})
+		}
+		all.Wait()
+		script.CheckBodies()
+		script.CheckAttempts(40)
+	})
+}

@@ -99,6 +99,9 @@ func TestEveryBlockOfGoInTheDocumentsCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		rel, _ := filepath.Rel(root, page)
+		if rel == filepath.Join("docs", "clients.md") {
+			continue // its blocks are code of module clients, word for word, which its tests check
+		}
 		for _, at := range goBlock.FindAllSubmatchIndex(text, -1) {
 			line := 1 + bytes.Count(text[:at[2]], []byte("\n"))
 			source, err := complete(string(text[at[2]:at[3]]), filepath.Base(rel), line)

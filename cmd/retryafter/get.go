@@ -56,12 +56,12 @@ FILE is replaced only by a whole response; until then that lies in a temporary f
 
 Of a URL, the user name, the password and the query are never told; header fields that were sent aren't either.
 
-Exit status, with several URLs the highest:
+Exit status, with several URLs the highest, but 2 and 130 end it all:
 
   0    the final response has a status below 400, and is written
   1    its status is 400 or above: that is final, or the call gave up on it
   2    wrong usage, or reading or writing failed
-  3    no response, or not the whole of it
+  3    no response, or not the whole of it: not reached, no time left, broken off
   130  interrupted`
 }
 
@@ -255,7 +255,15 @@ type announcing struct {
 
 func (a announcing) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.tell(req)
-	return a.base.RoundTrip(req)
+	resp, err := a.base.RoundTrip(req)
+	if err != nil || resp.StatusCode/100 != 3 {
+		return resp, err
+	}
+	if _, err := resp.Location(); err != nil && err != http.ErrNoLocation {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the Location of the %d can't be read", resp.StatusCode) // http.Client would tell its query
+	}
+	return resp, nil
 }
 
 // fetch gets u into out.

@@ -22,7 +22,8 @@ import (
 //	cut    the header of a 200, ten bytes of a longer body, and it breaks
 //	stall  the same, but it goes on as long as the client waits
 //
-// A redirect leads elsewhere, but where the name is loop to itself. An attempt that comes early is told so in the answer to it.
+// A redirect leads elsewhere, but where the name is loop to itself, and where it
+// is astray nowhere. An attempt that comes early is told so in the answer to it.
 type scripted struct {
 	mu    sync.Mutex
 	paths map[string]*record
@@ -67,8 +68,11 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		if a.status/100 == 3 {
 			w.Header().Set("Location", "/followed/200?token=hunter2")
-			if strings.HasPrefix(req.URL.Path, "/loop/") {
+			switch {
+			case strings.HasPrefix(req.URL.Path, "/loop/"):
 				w.Header().Set("Location", req.URL.Path)
+			case strings.HasPrefix(req.URL.Path, "/astray/"):
+				w.Header().Set("Location", "http://[?token=hunter2")
 			}
 		}
 		w.WriteHeader(a.status)

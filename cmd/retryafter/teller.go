@@ -183,7 +183,7 @@ func (t *teller) callOf(req *http.Request) *fetchCall {
 func (t *teller) interrupted() string {
 	w := t.pending
 	if w == nil {
-		return "interrupted while it waited for the response"
+		return "interrupted before there was a response"
 	}
 	why := "so much --rate needs"
 	if d := w.Decision; !w.Limiter {

@@ -22,7 +22,7 @@ import (
 //	cut    the header of a 200, ten bytes of a longer body, and it breaks
 //	stall  the same, but it goes on as long as the client waits
 //
-// A redirect leads elsewhere, but where the name is loop to itself, and where it
+// A redirect (any 3xx but 304) leads elsewhere, but where the name is loop to itself, and where it
 // is astray nowhere. An attempt that comes early is told so in the answer to it.
 type scripted struct {
 	mu    sync.Mutex
@@ -66,7 +66,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		<-req.Context().Done()
 	default:
-		if a.status/100 == 3 {
+		if a.status/100 == 3 && a.status != http.StatusNotModified {
 			w.Header().Set("Location", "/followed/200?token=hunter2")
 			switch {
 			case strings.HasPrefix(req.URL.Path, "/loop/"):
@@ -77,12 +77,12 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		w.WriteHeader(a.status)
 		fmt.Fprintf(w, "%d to %s %d", a.status, req.Method, number)
-		for _, name := range []string{"Idempotency-Key", "Content-Type", "X-Test", "Host"} {
-			value := req.Header.Get(name)
+		for _, name := range []string{"Idempotency-Key", "Content-Type", "X-Test", "Host", "User-Agent", "Accept-Encoding"} {
+			value := strings.Join(req.Header[name], "+")
 			if name == "Host" && !strings.HasPrefix(req.Host, "127.") {
 				value = req.Host
 			}
-			if value != "" {
+			if value != "" && value != "retryafter" {
 				fmt.Fprintf(w, ", %s %s", name, value)
 			}
 		}

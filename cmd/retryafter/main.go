@@ -1,6 +1,6 @@
 // Command retryafter shows what the library does: demo drives real requests
-// against a server of its own, explain reads Retry-After values, simulate sets
-// rules for coming back side by side.
+// against a server of its own, explain reads Retry-After values, get fetches
+// what it is told to, simulate sets rules for coming back side by side.
 package main
 
 import (
@@ -30,6 +30,7 @@ func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 type command struct {
 	Demo     demoCommand      `cmd:"" help:"Drive real requests against a server on this machine and show what was waited, and why calls stopped."`
 	Explain  explainCommand   `cmd:"" help:"Tell how Retry-After values are read, and what the default policy does with them."`
+	Get      getCommand       `cmd:"" help:"Fetch a URL as the library does: wait when the server says so, and say why it gave up."`
 	Simulate simulateCommand  `cmd:"" help:"Set rules for coming back side by side, in a model of many clients."`
 	Version  kong.VersionFlag `help:"Show the version."`
 }
@@ -47,13 +48,19 @@ func run(args []string) status {
 		kong.Vars{"version": version()})
 	args, rest := cutDashes(args)
 	ctx, err := parser.Parse(args)
-	if err == nil && len(rest) > 0 && ctx.Selected().Name != "explain" {
-		err = fmt.Errorf("unexpected argument %s", rest[0])
+	if err == nil && len(rest) > 0 {
+		switch ctx.Selected().Name {
+		case "explain":
+			c.Explain.Value = append(c.Explain.Value, rest...)
+		case "get":
+			c.Get.URL = append(c.Get.URL, rest...)
+		default:
+			err = fmt.Errorf("unexpected argument %s", rest[0])
+		}
 	}
 	if err != nil {
 		return trouble(err, advice(args, err))
 	}
-	c.Explain.Value = append(c.Explain.Value, rest...)
 	err = ctx.Run()
 	told, isStatus := errors.AsType[status](err)
 	switch {

@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"errors"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,10 +32,17 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			s := httptest.NewServer(&scripted{paths: make(map[string]*record)})
+			env.Defer(s.Close)
+			env.Setenv("URL", s.URL)
+			return nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":      exits,
 			"interrupts": interrupts,
 			"size":       size,
+			"told":       told,
 		},
 	})
 }
@@ -58,27 +67,37 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// interrupts STATUS PROGRAM ARG... runs a program, interrupts it once it has
-// printed a line, and wants it to end at once with STATUS.
+// interrupts [-term] STATUS PROGRAM ARG... runs a program, interrupts it once it
+// has printed a line, and wants it to end at once with STATUS. What it printed
+// is then in the file interrupted.
 func interrupts(ts *testscript.TestScript, neg bool, args []string) {
+	var sig os.Signal = os.Interrupt
+	if len(args) > 0 && args[0] == "-term" {
+		sig, args = syscall.SIGTERM, args[1:]
+	}
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: interrupts STATUS PROGRAM ARG...")
+		ts.Fatalf("usage: interrupts [-term] STATUS PROGRAM ARG...")
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	program := exec.Command(lookPath(ts.Getenv("PATH"), args[1]), args[2:]...)
+	program.Dir = ts.Getenv("WORK")
 	out, err := program.StdoutPipe()
 	ts.Check(err)
+	program.Stderr = program.Stdout
 	ts.Check(program.Start())
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
 		ts.Fatalf("it printed nothing: %v", lines.Err())
 	}
+	printed := lines.Text() + "\n"
 	began := time.Now()
-	ts.Check(program.Process.Signal(os.Interrupt))
+	ts.Check(program.Process.Signal(sig))
 	for lines.Scan() {
+		printed += lines.Text() + "\n"
 	}
 	program.Wait()
+	ts.Check(os.WriteFile(ts.MkAbs("interrupted"), []byte(printed), 0o666))
 	if took := time.Since(began); took > 5*time.Second {
 		ts.Fatalf("it went on for %v", took)
 	}

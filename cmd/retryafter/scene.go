@@ -152,13 +152,17 @@ func (d *demo) send(ctx context.Context, t *retryafter.Transport, s scene) (stat
 }
 
 func waiting(scene string, w retryafter.WaitInfo) event {
-	d := w.Decision
-	text := fmt.Sprintf("waits %s: the larger of %s (server) and %s (local), plus %s jitter",
-		short(d.Wait), short(d.Server), short(d.Local), short(d.Jitter))
+	text := "waits " + sum(w.Decision)
 	if w.Attempt == 1 {
 		text += ", before it follows"
 	}
-	return event{Scene: scene, Event: "wait", Attempt: w.Attempt, parts: partsOf(d), who: "client", text: text}
+	return event{Scene: scene, Event: "wait", Attempt: w.Attempt, parts: partsOf(w.Decision), who: "client", text: text}
+}
+
+// sum is d's wait, and what it is made of.
+func sum(d retryafter.Decision) string {
+	return fmt.Sprintf("%s: the larger of %s (server) and %s (local), plus %s jitter",
+		short(d.Wait), short(d.Server), short(d.Local), short(d.Jitter))
 }
 
 func stopped(scene string, r retryafter.Report) event {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"iter"
 	"os"
+
+	"golang.org/x/term"
 )
 
 // longestLine is what net/http takes for a whole header by default: no
@@ -28,7 +30,7 @@ func given(values []string) iter.Seq2[string, error] {
 // is the last that it gives.
 func lines(f *os.File) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if typed(f) {
+		if term.IsTerminal(int(f.Fd())) { // where someone may be unaware that they are waited for
 			fmt.Fprintln(os.Stderr, "retryafter: reading values from the terminal, one a line")
 		}
 		s := bufio.NewScanner(f)
@@ -46,15 +48,4 @@ func lines(f *os.File) iter.Seq2[string, error] {
 			yield("", fmt.Errorf("standard input: %w", err))
 		}
 	}
-}
-
-// typed reports whether f is a terminal, where someone may be unaware that they
-// are waited for.
-func typed(f *os.File) bool {
-	is, err := f.Stat()
-	if err != nil || is.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(is, null)
 }

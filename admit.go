@@ -146,6 +146,9 @@ func (c *call) refused(err error) error {
 	if _, bad := errors.AsType[*ConfigError](err); bad {
 		return c.fail(Misconfigured, err)
 	}
+	if limit, ok := errors.AsType[*LimitError](err); ok {
+		c.report.Decision.Limiter = max(c.report.Decision.Limiter, limit.Delay)
+	}
 	return c.fail(Limited, err)
 }
 

@@ -540,6 +540,9 @@ func TestADeadlineThatTheFirstTokenMissesIsRefusedAtOnce(t *testing.T) {
 			if !ok || limit.Delay != time.Minute || time.Since(s.begin) != 0 {
 				t.Errorf("%v after %v", err, time.Since(s.begin))
 			}
+			if e, ok := errors.AsType[*retryafter.Error](err); !ok || e.Report.Decision.Limiter != time.Minute {
+				t.Errorf("the report has no delay: %+v", e)
+			}
 		}
 	})
 }

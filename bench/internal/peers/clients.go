@@ -199,15 +199,16 @@ var Req = Peer{
 var Azcore = Peer{
 	Name:   "azcore",
 	Module: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
-	SetUp:  "`runtime.NewPipeline` with `RetryOptions`",
+	SetUp:  "`runtime.NewPipeline` with `RetryOptions`, without telemetry",
 	Client: func(base http.RoundTripper, s Settings) Do {
 		o := policy.RetryOptions{MaxRetries: int32(s.Attempts - 1), RetryDelay: s.Backoff, TryTimeout: s.AttemptTimeout}
 		if s.Backoff == 0 {
-			o.RetryDelay = -1 // none
+			o.RetryDelay = 1 // a negative one, which should mean none, waits for MaxRetryDelay
 		}
 		p := runtime.NewPipeline("bench", "v1.0.0", runtime.PipelineOptions{}, &policy.ClientOptions{
 			Transport: &http.Client{Transport: base},
 			Retry:     o,
+			Telemetry: policy.TelemetryOptions{Disabled: true}, // it writes to the caller's header, more with each call
 		})
 		return func(r *http.Request) (*http.Response, error) {
 			call, err := runtime.NewRequestFromRequest(r)

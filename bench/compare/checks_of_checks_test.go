@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +14,12 @@ import (
 
 // careless is a client that does everything wrong that the others get right.
 var careless = contender{Peer: peers.Peer{Name: "careless", Transport: func(base http.RoundTripper, s peers.Settings) http.RoundTripper {
-	var calls int
+	var calls atomic.Int64 // of all callers together
 	return peers.Do(func(req *http.Request) (*http.Response, error) {
-		calls++ // shared by all calls
+		spent := calls.Add(1) > 10
 		for attempt := 1; ; attempt++ {
 			resp, err := base.RoundTrip(req)
-			if err == nil && resp.StatusCode < 400 || attempt > s.Attempts || calls > 10 {
+			if err == nil && resp.StatusCode < 400 || attempt > s.Attempts || spent {
 				return resp, err
 			}
 			time.Sleep(time.Millisecond)

@@ -1,10 +1,10 @@
 package compare
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,22 +12,25 @@ import (
 	"github.com/retryafter-go/retryafter/bench/internal/peers"
 )
 
-// careless is a client that does everything wrong that the others get right.
-var careless = contender{Peer: peers.Peer{Name: "careless", Transport: func(base http.RoundTripper, s peers.Settings) http.RoundTripper {
-	var calls atomic.Int64 // of all callers together
-	return peers.Do(func(req *http.Request) (*http.Response, error) {
-		spent := calls.Add(1) > 10
-		for attempt := 1; ; attempt++ {
-			resp, err := base.RoundTrip(req)
-			if err == nil && resp.StatusCode < 400 || attempt > s.Attempts || spent {
-				return resp, err
+// waiting is a client that repeats everything that is no success, once more
+// than it should, without its body, after a part of the local backoff.
+func waiting(part float64) contender {
+	return contender{Peer: peers.Peer{Name: "careless", Transport: func(base http.RoundTripper, s peers.Settings) http.RoundTripper {
+		return peers.Do(func(req *http.Request) (*http.Response, error) {
+			for attempt := 1; ; attempt++ {
+				resp, err := base.RoundTrip(req)
+				if err == nil && resp.StatusCode < 400 || attempt > s.Attempts {
+					return resp, err
+				}
+				time.Sleep(time.Duration(part * float64(s.Backoff)))
+				req.Body, req.ContentLength = http.NoBody, 0
 			}
-			time.Sleep(time.Millisecond)
-			req.Body = http.NoBody
-			req.ContentLength = 0
-		}
-	})
-}}}
+		})
+	}}}
+}
+
+// careless does everything wrong that the others get right.
+var careless = waiting(0.001)
 
 func TestEveryCheckIsFailedBySomebody(t *testing.T) {
 	all := append(contenders()[1:], careless)
@@ -40,6 +43,42 @@ func TestEveryCheckIsFailedBySomebody(t *testing.T) {
 			}
 			if !failed {
 				t.Errorf("nobody fails: %s", check.what)
+			}
+		}
+	}
+}
+
+func TestTheCarelessOneIsFoundOut(t *testing.T) {
+	want := map[string]string{}
+	for saw, ids := range map[string][]string{
+		"✗ not heeded": {"seconds", "imf", "rfc850", "asctime", "second-60", "two-digits", "huge", "immense",
+			"lines", "merged", "junk-line", "other-status", "clock", "not-cut", "elapsed"},
+		"✗ after 0 s":               {"negative", "plus", "junk", "max", "redirect"},
+		"✗ 50 at once":              {"spread"},
+		"✗ too early":               {"never-early"},
+		"✗ slept until it":          {"deadline", "client-timeout"},
+		"✗ no wait":                 {"cancel"},
+		"✗ sent 4 times":            {"cap", "certificate"},
+		"✗ status 503, \"busy 4\"":  {"last"},
+		"✗ a body of 0 bytes":       {"put"},
+		"✗ empty the second time":   {"opaque"},
+		"✗ sent twice":              {"post-503", "post-dead"},
+		`✗ with key "one", body ""`: {"post-key"},
+		"✗ 400 sent 4 times":        {"not-found"},
+		"✗ a wait of 0 s":           {"concurrent"},
+		"✗ Body replaced":           {"left-alone"},
+		"✗ 101 connections":         {"connections"},
+		"✗ 200 left":                {"goroutines"},
+		"✗":                         {"idle"},
+	} {
+		for _, id := range ids {
+			want[id] = saw
+		}
+	}
+	for _, s := range sections() {
+		for _, check := range s.checks {
+			if got := careless.judge(t, check).String(); got != cmp.Or(want[check.id], "✓") {
+				t.Errorf("%s: got %q, want %q", check.what, got, cmp.Or(want[check.id], "✓"))
 			}
 		}
 	}
@@ -98,4 +137,22 @@ func TestTheServerIsAsStrictAsNetHTTP(t *testing.T) {
 			t.Errorf("a body that is too short arrives as %v", r.server.arrived("/"))
 		}
 	})
+}
+
+func TestALocalBackoffHoldsFromItsFirstToItsLast(t *testing.T) {
+	for _, test := range []struct {
+		part, least float64
+		want        string
+	}{
+		{1, 0, "✓"},
+		{0.75, 0, "✗ after 15 s"},
+		{0.75, 0.75, "✓"},
+		{0.5, 0.001, "✗ after 10 s"}, // never longer than half, whatever its jitter is said to leave
+	} {
+		c := waiting(test.part)
+		c.least = test.least
+		if got := c.verdict(t, localHolds("junk")).String(); got != test.want {
+			t.Errorf("%v of it, where %v is the least: got %q, want %q", test.part, test.least, got, test.want)
+		}
+	}
 }

@@ -56,7 +56,7 @@ func TestTheCarelessOneIsFoundOut(t *testing.T) {
 		"✗ after 0 s":               {"negative", "plus", "junk", "max", "redirect"},
 		"✗ 50 at once":              {"spread"},
 		"✗ too early":               {"never-early"},
-		"✗ slept until it":          {"deadline", "client-timeout"},
+		"✗ tried again":             {"deadline", "client-timeout"},
 		"✗ no wait":                 {"cancel"},
 		"✗ sent 4 times":            {"cap", "certificate"},
 		"✗ status 503, \"busy 4\"":  {"last"},

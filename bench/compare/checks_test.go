@@ -124,8 +124,10 @@ func sections() []section {
 					switch {
 					case took > 5*time.Second:
 						return wrong("slept %s past it", span(took-5*time.Second))
-					case took > 0:
+					case took == 5*time.Second:
 						return wrong("slept until it")
+					case took > 0:
+						return wrong("tried again")
 					case err != nil:
 						return wrong("an error, no response")
 					case resp.StatusCode != r.busyStatus():
@@ -141,8 +143,10 @@ func sections() []section {
 					switch took := time.Since(r.server.began); {
 					case took > 5*time.Second:
 						return wrong("slept %s past it", span(took-5*time.Second))
-					case took > 0:
+					case took == 5*time.Second:
 						return wrong("slept until it")
+					case took > 0:
+						return wrong("tried again")
 					}
 					return right
 				}},

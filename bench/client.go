@@ -8,13 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/PuerkitoBio/rehttp"
 	"github.com/cenkalti/backoff/v4"
-	"github.com/hashicorp/go-retryablehttp"
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/bench/internal/peers"
 )
 
 // The contenders, each around base and set to try again at once after a 503.
@@ -35,19 +35,34 @@ func waiting(b backoff.BackOff) retryafter.Policy {
 	}
 }
 
-func rehttpAtOnce(base http.RoundTripper) http.RoundTripper {
-	return rehttp.NewTransport(base,
-		rehttp.RetryAll(rehttp.RetryMaxRetries(2), rehttp.RetryStatuses(http.StatusServiceUnavailable)),
-		rehttp.ConstDelay(0))
+// others are the peers that are measured beside retryafter.
+func others() []peers.Peer {
+	return []peers.Peer{
+		peers.Rehttp, peers.Hashicorp, peers.Httpretry, peers.Retryhttp, peers.Failsafe,
+		peers.Heimdall, peers.Pester, peers.Resty2, peers.Resty3, peers.Req, peers.Azcore,
+	}
 }
 
-func hashicorpAtOnce(base http.RoundTripper) http.RoundTripper {
-	c := retryablehttp.NewClient()
-	c.HTTPClient = &http.Client{Transport: base}
-	c.Logger = nil
-	c.RetryMax = 2
-	c.RetryWaitMin, c.RetryWaitMax = 0, 0
-	return &retryablehttp.RoundTripper{Client: c}
+// without are the others but for some.
+func without(some ...peers.Peer) []peers.Peer {
+	return slices.DeleteFunc(others(), func(p peers.Peer) bool {
+		return slices.ContainsFunc(some, func(s peers.Peer) bool { return s.Name == p.Name })
+	})
+}
+
+// peerAtOnce is p, however it is called.
+func peerAtOnce(p peers.Peer) func(http.RoundTripper) http.RoundTripper {
+	return func(base http.RoundTripper) http.RoundTripper {
+		return p.RoundTripper(base, peers.Settings{Attempts: 3})
+	}
+}
+
+// withPeers puts a row a peer behind rows.
+func withPeers(rows []row, peerRow func(name string, contender func(http.RoundTripper) http.RoundTripper) row, all ...peers.Peer) []row {
+	for _, p := range all {
+		rows = append(rows, peerRow(p.Name, peerAtOnce(p)))
+	}
+	return rows
 }
 
 // between is a RoundTripper that sends each request twice without a look at the
@@ -171,11 +186,9 @@ func noRetry() table {
 		about: "GET through a stub that answers 200: what a client costs that has nothing to do.",
 		aim:   "retryafter within 30 ns of bare, and no allocation beyond it",
 		unit:  nanoseconds,
-		rows: []row{
+		rows: withPeers([]row{
 			asBase(onStub("bare", 1, bare, 200)),
 			onStub("retryafter", 1, ours, 200),
-			onStub("rehttp", 1, rehttpAtOnce, 200),
-			onStub("go-retryablehttp", 1, hashicorpAtOnce, 200),
 			onStub("retryafter, zero Transport", 1, around(retryafter.Transport{}), 200),
 			{name: "retryafter, deadline in the context", start: func() work {
 				ctx, cancel := context.WithTimeout(context.Background(), 24*time.Hour)
@@ -186,7 +199,9 @@ func noRetry() table {
 			onStub("retryafter, MaxElapsed", 1, around(retryafter.Transport{Policy: elapsed}), 200),
 			onStub("retryafter, Limiter that admits at once", 1,
 				around(retryafter.Transport{Policy: atOnce(), Limiter: plenty}), 200),
-		},
+		}, func(name string, contender func(http.RoundTripper) http.RoundTripper) row {
+			return onStub(name, 1, contender, 200)
+		}, others()...),
 	}
 }
 
@@ -195,17 +210,17 @@ func retry() table {
 		name:  "503-200",
 		procs: 1,
 		about: "GET through a stub that answers 503, then 200, with no wait between them. Bare is called twice.",
-		aim:   "retryafter ahead of every peer, though it alone clones the request",
+		aim:   "retryafter ahead of every peer, though none that is as cheap clones the request",
 		unit:  nanoseconds,
-		rows: []row{
+		rows: withPeers([]row{
 			asBase(onStub("bare, twice", 2, bare, 503, 200)),
 			onStub("bare, twice, with time.Now and Request.Clone between", 2, least, 200),
 			onStub("retryafter", 2, ours, 200),
-			onStub("rehttp", 2, rehttpAtOnce, 200),
-			onStub("go-retryablehttp", 2, hashicorpAtOnce, 200),
 			onStub("retryafter, three header fields to clone", 2, withFields(ours), 200),
-			onStub("rehttp, three header fields not cloned", 2, withFields(rehttpAtOnce), 200),
-		},
+			onStub("rehttp, three header fields not cloned", 2, withFields(peerAtOnce(peers.Rehttp)), 200),
+		}, func(name string, contender func(http.RoundTripper) http.RoundTripper) row {
+			return onStub(name, 2, contender, 200)
+		}, others()...),
 	}
 }
 
@@ -290,15 +305,13 @@ func put() table {
 	return table{
 		name:  "put",
 		procs: 1,
-		about: "PUT of 1 MiB with GetBody through a stub that reads the body to nowhere and answers 200; the request is made anew each time.",
+		about: "PUT of 1 MiB with GetBody through a stub that reads the body to nowhere and answers 200; the request is made anew each time. Those to which one gives a body in another way are left out: resty, req and azcore.",
 		aim:   "no copy of the body",
 		unit:  nanoseconds,
-		rows: []row{
+		rows: withPeers([]row{
 			asBase(puts("bare", bare)),
 			puts("retryafter", ours),
-			puts("rehttp", rehttpAtOnce),
-			puts("go-retryablehttp", hashicorpAtOnce),
-		},
+		}, puts, without(peers.Resty2, peers.Resty3, peers.Req, peers.Azcore)...),
 	}
 }
 
@@ -341,25 +354,25 @@ func loopback() table {
 		name:  "loopback-200",
 		about: "GET to a server in the same process over a connection that is kept alive. Allocations are those of client and server together.",
 		unit:  microseconds,
-		rows: []row{
+		rows: withPeers([]row{
 			asBase(onLoopback("bare", 1, bare, 200)),
 			onLoopback("retryafter", 1, ours, 200),
-			onLoopback("rehttp", 1, rehttpAtOnce, 200),
-			onLoopback("go-retryablehttp", 1, hashicorpAtOnce, 200),
-		},
+		}, func(name string, contender func(http.RoundTripper) http.RoundTripper) row {
+			return onLoopback(name, 1, contender, 200)
+		}, others()...),
 	}
 }
 
 func loopbackRetry() table {
 	return table{
 		name:  "loopback-503-200",
-		about: "The same to a server that answers 503 with `Retry-After: 0`, then 200. Bare is called twice.",
+		about: "The same to a server that answers 503 with `Retry-After: 0`, then 200. Bare is called twice. Those that open a connection for each call are left out: failsafehttp, heimdall and pester.",
 		unit:  microseconds,
-		rows: []row{
+		rows: withPeers([]row{
 			asBase(onLoopback("bare, twice", 2, bare, 503, 200)),
 			onLoopback("retryafter", 2, ours, 200),
-			onLoopback("rehttp", 2, rehttpAtOnce, 200),
-			onLoopback("go-retryablehttp", 2, hashicorpAtOnce, 200),
-		},
+		}, func(name string, contender func(http.RoundTripper) http.RoundTripper) row {
+			return onLoopback(name, 2, contender, 200)
+		}, without(peers.Failsafe, peers.Heimdall, peers.Pester)...),
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	_ "embed"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/mod/modfile"
 )
 
 // printMachine says what the figures were taken on, and of what.
@@ -22,6 +25,9 @@ func printMachine(w io.Writer, passes int, pass time.Duration) {
 	}
 	var versions []string
 	for _, m := range info.Deps {
+		if !required(m.Path) {
+			continue
+		}
 		version := m.Version
 		if m.Replace != nil || version == "" {
 			version = "as checked out"
@@ -30,6 +36,18 @@ func printMachine(w io.Writer, passes int, pass time.Duration) {
 	}
 	fmt.Fprintf(w, "Modules: %s.\n\nA ratio, and what is beyond, is to the nearest row above that shows 1, pass by pass; both are medians, and so is the time.\n",
 		strings.Join(versions, ", "))
+}
+
+//go:embed go.mod
+var requirements []byte
+
+// required reports whether this module itself uses the one at path, which the
+// modules that it uses may do as well.
+func required(path string) bool {
+	f, err := modfile.ParseLax("go.mod", requirements, nil)
+	return err == nil && slices.ContainsFunc(f.Require, func(r *modfile.Require) bool {
+		return r.Mod.Path == path && !r.Indirect
+	})
 }
 
 // cpu is the processor's name, where the system tells it.

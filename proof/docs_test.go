@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // imported are the packages that a block may use without an import clause, by
@@ -244,6 +245,72 @@ func imports(file *ast.File) string {
 	var b strings.Builder
 	for _, path := range paths {
 		fmt.Fprintf(&b, "import %q\n", path)
+	}
+	return b.String()
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	heading = regexp.MustCompile("(?m)^#+ (.*)$")
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```")
+	code    = regexp.MustCompile("(?ms)^```.*?^```|`[^`\n]*`")
+)
+
+func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := func(page string) (all []string) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range heading.FindAllSubmatch(fenced.ReplaceAll(text, nil), -1) {
+			all = append(all, slug(string(h[1])))
+		}
+		return all
+	}
+	links := 0
+	for _, page := range pages(t, root) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllSubmatch(code.ReplaceAll(text, nil), -1) {
+			path, anchor, _ := strings.Cut(string(m[1]), "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			links++
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: %v", page, err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(target), anchor) {
+				t.Errorf("%s: %s has no heading #%s", page, target, anchor)
+			}
+		}
+	}
+	if links < 20 {
+		t.Errorf("%d links", links)
+	}
+}
+
+// slug is the anchor that a heading gets where Markdown is shown.
+func slug(heading string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(heading) {
+		switch {
+		case r == ' ' || r == '-':
+			b.WriteByte('-')
+		case r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			b.WriteRune(r)
+		}
 	}
 	return b.String()
 }

@@ -315,8 +315,8 @@ func (p *Policy) overrun(need time.Duration, a *Attempt, deadline time.Time) Rea
 //
 // Of the statuses: 408, 425, 429, 500, 502, 503 and 504; 413 with a readable
 // Retry-After (RFC 9110, section 15.5.14); 409 where the request carries an
-// Idempotency-Key, so that the conflict is with an earlier attempt. A
-// Retry-After makes no other status worth another attempt.
+// Idempotency-Key or X-Idempotency-Key, so that the conflict is with an earlier
+// attempt. A Retry-After makes no other status worth another attempt.
 //
 // Of the errors: a connection that could not be made or broke before the
 // response header was complete, an HTTP/2 GOAWAY or REFUSED_STREAM, a timeout

@@ -5,6 +5,7 @@ package retryafter
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -67,6 +68,21 @@ func within(d time.Duration, req *http.Request, f func()) bool {
 	case <-canceled:
 	}
 	return false
+}
+
+// trailedBody brings the trailer that the reader of a body has filled in, as it
+// may until its end (net/http.Request.Trailer), to the clone that sends it.
+type trailedBody struct {
+	io.ReadCloser
+	from, to http.Header
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		maps.Copy(b.to, b.from)
+	}
+	return n, err
 }
 
 // timedBody releases an attempt's context when its body is done with.

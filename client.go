@@ -284,6 +284,8 @@ func (c *call) nextBackoff() time.Duration {
 	return c.backoff.NextBackOff()
 }
 
+var errNoBody = errors.New("GetBody returned neither a body nor an error")
+
 // next makes the request of the next attempt: a deep clone of the caller's,
 // with a body of its own.
 func (c *call) next() (*http.Request, error) {
@@ -293,10 +295,16 @@ func (c *call) next() (*http.Request, error) {
 		if body, err = c.req.GetBody(); err != nil {
 			return nil, err
 		}
+		if body == nil {
+			return nil, errNoBody
+		}
 	}
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
 	a.req = a.clone(c.req)
 	a.req.Body = body
+	if len(a.req.Trailer) > 0 {
+		a.req.Body = &trailedBody{body, c.req.Trailer, a.req.Trailer}
+	}
 	c.latest = a
 	return a.req, nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -750,6 +751,32 @@ func TestHooksMayLogWhatTheyGet(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestLogsTellWhatTheServerAskedForWhereItDid(t *testing.T) {
+	read := retryafter.Hint{Form: retryafter.Seconds}
+	for name, tc := range map[string]struct {
+		decision retryafter.Decision
+		status   int
+		tells    bool
+	}{
+		"a delay":                   {retryafter.Decision{Server: 2 * time.Second}, 503, true},
+		"no wait":                   {retryafter.Decision{Hint: read}, 503, true},
+		"nothing":                   {retryafter.Decision{HintErr: retryafter.ErrNoHint}, 503, false},
+		"by what a Gate was told":   {retryafter.Decision{Server: time.Second, HintErr: retryafter.ErrNoHint}, 0, true},
+		"nothing, for it is broken": {retryafter.Decision{HintErr: retryafter.ErrNoHint}, 0, false},
+	} {
+		tc.decision.Wait = time.Minute
+		for _, v := range []slog.LogValuer{
+			retryafter.WaitInfo{StatusCode: tc.status, Wait: time.Minute, Decision: tc.decision},
+			retryafter.Report{Attempts: 1, Decision: tc.decision},
+		} {
+			tells := slices.ContainsFunc(v.LogValue().Group(), func(a slog.Attr) bool { return a.Key == "server" })
+			if tells != tc.tells {
+				t.Errorf("%s: %v", name, v.LogValue())
+			}
+		}
+	}
 }
 
 func TestAServerThatRenewsItsPenaltyIsLeftAloneLongEnough(t *testing.T) {

@@ -760,15 +760,57 @@ func TestOneRequestManyCalls(t *testing.T) {
 	before.check(t, req)
 }
 
-func TestAGetBodyThatGivesNothing(t *testing.T) {
-	base := netBase(netReply(503), netReply(200))
-	req, _ := netPut(t.Context(), "PUT", "http://example.com/", "hello")
-	req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
-	resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
-	netWant(t, resp, err, 200, 2, retryafter.Final) // net/http itself refuses a nil body with a length
-	if base.sent[1].req.ContentLength != 5 {
-		t.Error("the length was changed to fit")
+func TestAGetBodyThatGivesNothingSendsNothing(t *testing.T) {
+	for _, length := range []int64{5, 0, -1} {
+		base := netBase(netReply(503), netReply(200))
+		req, _ := netPut(t.Context(), "PUT", "http://example.com/", "hello")
+		req.ContentLength = length
+		req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+		resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
+		netWant(t, resp, err, 503, 1, retryafter.GetBodyFailed)
+		if err := retryafter.ReportOf(resp).Err; err == nil {
+			t.Error("the report does not say what GetBody did")
+		}
 	}
+}
+
+// A body that is sent again has its trailer again.
+func TestATrailerThatTheBodyFillsInGoesWithEachAttempt(t *testing.T) {
+	sums := 0
+	base := netFunc(func(req *http.Request) (*http.Response, error) {
+		if retryafter.AttemptNumber(req.Context()) < 3 {
+			req.Body.Close()
+			return netResponse(req, 503, http.NoBody), nil
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			t.Error(err)
+		}
+		req.Body.Close()
+		if got := req.Trailer.Get("X-Sum"); got != "sum 1" {
+			t.Errorf("trailer %q", got)
+		}
+		return netResponse(req, 200, http.NoBody), nil
+	})
+	req := netRequest("PUT", "http://example.com/")
+	req.Trailer = http.Header{"X-Sum": nil}
+	req.ContentLength = -1
+	req.GetBody = func() (io.ReadCloser, error) {
+		return io.NopCloser(io.MultiReader(strings.NewReader("hello"), netEnd(func() {
+			sums++
+			req.Trailer.Set("X-Sum", fmt.Sprint("sum ", sums))
+		}))), nil
+	}
+	req.Body, _ = req.GetBody()
+	resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
+	netWant(t, resp, err, 200, 3, retryafter.Final)
+}
+
+// netEnd is called at the end of a body.
+type netEnd func()
+
+func (f netEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
 }
 
 func TestCloseIdleConnectionsIsForwarded(t *testing.T) {

@@ -86,7 +86,7 @@ func (r Report) LogValue() slog.Value {
 		attrs = append(attrs, slog.Duration("limited", r.Limited))
 	}
 	if d := r.Decision; d.Wait > 0 {
-		attrs = append(attrs, slog.Duration("wait", d.Wait), slog.Duration("server", d.Server))
+		attrs = d.appendServer(append(attrs, slog.Duration("wait", d.Wait)))
 	}
 	if d := r.Decision.Limiter; d > 0 {
 		attrs = append(attrs, slog.Duration("limiter", d))
@@ -98,6 +98,14 @@ func (r Report) LogValue() slog.Value {
 		attrs = append(attrs, slog.String("error", redact(r.Err)))
 	}
 	return slog.GroupValue(attrs...)
+}
+
+// appendServer appends what the server asked for, where it did.
+func (d Decision) appendServer(attrs []slog.Attr) []slog.Attr {
+	if d.Server > 0 || d.Hint.Form != 0 {
+		attrs = append(attrs, slog.Duration("server", d.Server))
+	}
+	return attrs
 }
 
 // String is the report in one line, as it stands in an Error.

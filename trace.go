@@ -55,9 +55,9 @@ func (w WaitInfo) LogValue() slog.Value {
 	case w.Err != nil:
 		attrs = append(attrs, slog.String("error", redact(w.Err)))
 	case w.StatusCode != 0:
-		attrs = append(attrs, slog.Int("status", w.StatusCode), slog.Duration("server", w.Decision.Server))
+		attrs = append(attrs, slog.Int("status", w.StatusCode))
 	}
-	return slog.GroupValue(attrs...)
+	return slog.GroupValue(w.Decision.appendServer(attrs)...)
 }
 
 // WithTrace returns a context whose calls run t's hooks, those that ctx

@@ -14,4 +14,9 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require (
+	golang.org/x/net v0.57.0
+	golang.org/x/text v0.40.0 // indirect
+)
+
 replace github.com/retryafter-go/retryafter => ..

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -109,20 +110,39 @@ func playRound(t *testing.T, seed uint64) {
 		base.ResponseHeaderTimeout = 50 * time.Millisecond
 	}
 	r.protocol = pick(rng, "HTTP/1.1", "HTTP/1.1", "HTTP/1.1 over TLS", "HTTP/2", "HTTP/2 by frames")
-	kill := func() {}
+	kill, conns := func() {}, func() int { return 0 }
 	switch r.protocol {
 	case "HTTP/2":
-		s := httptest.NewUnstartedServer(&plan)
+		var running atomic.Int64 // which Close does not wait for
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			running.Add(1)
+			defer running.Add(-1)
+			plan.ServeHTTP(w, req)
+		}))
+		var open atomic.Int64
+		conns = func() int { return int(open.Load()) }
+		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+			}
+		}
 		s.EnableHTTP2 = true
 		s.Config.ErrorLog = discardLog
 		s.StartTLS()
-		defer s.Close()
+		defer func() {
+			s.Close()
+			eventually(t, "all handlers are done", func() bool { return running.Load() == 0 })
+		}()
 		base.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
 		base.ForceAttemptHTTP2 = true
 		r.url = s.URL
 	case "HTTP/2 by frames":
 		s := listenFrames(t, &plan)
 		defer s.close()
+		conns = s.open
 		base.Protocols = new(http.Protocols)
 		base.Protocols.SetUnencryptedHTTP2(true)
 		r.url = "http://" + s.ln.Addr().String()
@@ -137,10 +157,8 @@ func playRound(t *testing.T, seed uint64) {
 		if err := s.Listen(); err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			eventually(t, "no connection is open", func() bool { return s.Conns() == 0 })
-			s.Kill()
-		}()
+		conns = s.Conns
+		defer s.Kill()
 		r.url = s.URL()
 		if r.kills = chance(rng, 30); r.kills {
 			after := upTo(rng, 100*time.Millisecond)
@@ -189,7 +207,10 @@ func playRound(t *testing.T, seed uint64) {
 			t.Logf("play it again: go test -run '^TestChaos$' -chaos.seed=%d .", seed)
 		}
 	})
-	r.tr.CloseIdleConnections()
+	for _, c := range r.calls {
+		c.checkBodies(t)
+	}
+	eventually(t, "no connection is open", func() bool { r.tr.CloseIdleConnections(); return conns() == 0 })
 }
 
 // openFiles is how many this process has open, where the system tells.
@@ -458,6 +479,9 @@ func (c *chaosCall) trace() *retryafter.Trace {
 		AttemptDone: func(a retryafter.Attempt) {
 			c.mu.Lock()
 			c.hooks = append(c.hooks, fmt.Sprint("attempt ", a.Number))
+			if n := len(c.sent); n > 0 && a.Err == retryafter.ErrAttemptTimeout { // so an answer that came all the same is none
+				c.sent[n-1].status, c.sent[n-1].err = 0, a.Err
+			}
 			c.mu.Unlock()
 		},
 		Waiting: func(w retryafter.WaitInfo) {
@@ -541,6 +565,8 @@ func (c *chaosCall) run(t *testing.T) {
 
 // check holds all that happened against what may happen.
 func (r *round) check(t *testing.T, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	sent, refunded, deposits := 0, 0, 0
 	for _, c := range r.calls {
 		c.check(t)
@@ -601,13 +627,14 @@ func (c *chaosCall) check(t *testing.T) {
 	c.checkOutcome(fail, report)
 	c.checkWaits(fail)
 	c.checkArrivals(fail)
+}
+
+// checkBodies waits for what a call lets go of after its end.
+func (c *chaosCall) checkBodies(t *testing.T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, b := range c.bodies {
-		for end := time.Now().Add(10 * time.Second); b.closed.Load() == 0 && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
-		if b.closed.Load() == 0 {
-			fail("the body %s is not closed", b.what)
-		}
+		eventually(t, "the body "+b.what+" is closed", func() bool { return b.closed.Load() > 0 })
 	}
 }
 
@@ -709,7 +736,7 @@ func (c *chaosCall) checkOutcome(fail failer, report retryafter.Report) {
 	if stop == retryafter.WaitTooLong && max(report.Decision.Server, report.Decision.Local) <= max(r.tr.MaxWait, 30*time.Millisecond) {
 		fail("refused %v", report)
 	}
-	if stop == retryafter.AttemptsUsed || stop == retryafter.MethodNotIdempotent || stop == retryafter.BodyNotReplayable || stop == retryafter.WaitTooLong {
+	if stop == retryafter.AttemptsUsed || stop == retryafter.MethodNotIdempotent || stop == retryafter.BodyNotReplayable || stop == retryafter.WaitTooLong && c.resp != nil { // else the Gate was told more
 		if h := c.hooks; len(h) > 1 && h[len(h)-2] != fmt.Sprint("attempt ", len(c.sent)) {
 			fail("waited before it was refused: %q", h)
 		}
@@ -721,7 +748,7 @@ func (c *chaosCall) checkOutcome(fail failer, report retryafter.Report) {
 func (c *chaosCall) checkWaits(fail failer) {
 	r := c.r
 	for _, w := range c.waits {
-		if w.before < len(c.sent) && c.sent[w.before].left.Before(w.Until) {
+		if !w.Limiter && w.before < len(c.sent) && c.sent[w.before].left.Before(w.Until) {
 			fail("attempt %d left %v before the announced instant", w.Attempt, w.Until.Sub(c.sent[w.before].left))
 		}
 		if w.Limiter {

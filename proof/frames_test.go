@@ -21,6 +21,8 @@ type frames struct {
 	*http2.Framer
 	conn net.Conn
 	last uint32 // the newest stream
+	done uint32 // the newest that is answered
+	away bool   // GOAWAY was said: newer ones are ignored
 }
 
 // A stream is a request that is complete.
@@ -79,6 +81,9 @@ func serveFrames(c net.Conn, request func(f *frames, s stream) bool) {
 				f.WritePing(true, fr.Data)
 			}
 		case *http2.MetaHeadersFrame:
+			if f.away {
+				break
+			}
 			s := &stream{id: id, method: fr.PseudoValue("method"), header: http.Header{}}
 			for _, h := range fr.RegularFields() {
 				s.header.Add(h.Name, h.Value)
@@ -119,6 +124,12 @@ func (f *frames) reply(id uint32, status int, h http.Header, body string, end bo
 	}
 }
 
+// goAway tells the client that no stream after last is served.
+func (f *frames) goAway(last uint32, code http2.ErrCode) {
+	f.away = true
+	f.WriteGoAway(last, code, nil)
+}
+
 // queue is a Writer that never waits.
 type queue struct{ out chan []byte }
 
@@ -153,7 +164,12 @@ func listenFrames(t *testing.T, plan *faulty.Plan) *frameServer {
 			s.mu.Lock()
 			s.conns[c] = true
 			s.mu.Unlock()
-			s.wg.Go(func() { serveFrames(c, s.request) })
+			s.wg.Go(func() {
+				serveFrames(c, s.request)
+				s.mu.Lock()
+				delete(s.conns, c)
+				s.mu.Unlock()
+			})
 		}
 	})
 	return s
@@ -167,6 +183,12 @@ func (s *frameServer) close() {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+}
+
+func (s *frameServer) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
 }
 
 // once reports whether a may be refused.
@@ -191,21 +213,28 @@ func (s *frameServer) request(f *frames, st stream) bool {
 	}
 	body := strings.Repeat("x", step.Body)
 	if st.method == http.MethodHead {
-		body = ""
+		if body = ""; step.Fault >= faulty.Short && step.Fault <= faulty.Endless {
+			step.Fault = faulty.None // all of these are about the body
+		}
+	}
+	if step.Fault == faulty.HalfHeader && f.done > st.id {
+		step.Fault = faulty.Reset // a GOAWAY would deny what was done
 	}
 	switch step.Fault {
 	case faulty.Reset:
 		a.Refused = true
 		f.WriteRSTStream(st.id, http2.ErrCodeRefusedStream)
+		return true
 	case faulty.HalfHeader: // a GOAWAY that excludes this request
 		a.Refused = true
-		f.WriteGoAway(st.id-2, http2.ErrCodeNo, nil)
+		f.goAway(f.done, http2.ErrCodeNo)
 		return false
 	case faulty.ClosesIdle: // one that does not, and the answer
-		f.WriteGoAway(f.last, http2.ErrCodeNo, nil)
+		f.goAway(f.last, http2.ErrCodeNo)
 		f.reply(st.id, step.Status, a.Fields(), body, true)
+		time.AfterFunc(50*time.Millisecond, func() { f.conn.Close() }) // as servers do, for net/http keeps it open
 	case faulty.Close: // one without the answer
-		f.WriteGoAway(f.last, http2.ErrCodeNo, nil)
+		f.goAway(f.last, http2.ErrCodeNo)
 		return false
 	case faulty.ResetLater:
 		f.WriteRSTStream(st.id, http2.ErrCodeInternal)
@@ -228,5 +257,6 @@ func (s *frameServer) request(f *frames, st stream) bool {
 	default:
 		f.reply(st.id, step.Status, a.Fields(), body, true)
 	}
+	f.done = max(f.done, st.id)
 	return true
 }

@@ -33,7 +33,7 @@ type stream struct {
 	body   []byte
 }
 
-// serve reads what a client sends, and calls request with each complete
+// serveFrames reads what a client sends, and calls request with each complete
 // request, until that returns false or the client is gone.
 func serveFrames(c net.Conn, request func(f *frames, s stream) bool) {
 	defer c.Close()
@@ -41,8 +41,11 @@ func serveFrames(c net.Conn, request func(f *frames, s stream) bool) {
 	// server does.
 	w := &queue{out: make(chan []byte, 10000)}
 	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(w.out)
+	defer func() {
+		close(w.out)
+		io.Copy(io.Discard, c) // until that is written, and c is closed
+		wg.Wait()
+	}()
 	wg.Go(func() {
 		var err error
 		for b := range w.out {
@@ -254,6 +257,10 @@ func (s *frameServer) request(f *frames, st stream) bool {
 		f.WriteRSTStream(st.id, http2.ErrCodeNo)
 	case faulty.Silent:
 		time.AfterFunc(50*time.Millisecond, func() { f.conn.Close() })
+	case faulty.Interim:
+		f.reply(st.id, http.StatusEarlyHints, http.Header{"Link": {"</style.css>; rel=preload"}}, "", false)
+		f.reply(st.id, http.StatusEarlyHints, http.Header{"Retry-After": {"0"}}, "", false)
+		f.reply(st.id, step.Status, a.Fields(), body, true)
 	default:
 		f.reply(st.id, step.Status, a.Fields(), body, true)
 	}

@@ -280,7 +280,8 @@ func wait(c net.Conn, r *bufio.Reader) {
 }
 
 // ServeHTTP does what it can of the plan with the means of net/http's server,
-// for HTTP/2.
+// for HTTP/2. It sends no 1xx: net/http's HTTP/2 server may still read their
+// header when it is written to for the response.
 func (p *Plan) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	a := p.Arrive(req.Header, req.Method, false)
 	defer p.Over(a)
@@ -296,10 +297,6 @@ func (p *Plan) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case Silent:
 		pause(req, hold)
 		panic(http.ErrAbortHandler)
-	case Interim:
-		w.Header().Set("Link", "</style.css>; rel=preload")
-		w.WriteHeader(http.StatusEarlyHints)
-		w.WriteHeader(http.StatusEarlyHints)
 	}
 	maps.Copy(w.Header(), a.Fields())
 	w.WriteHeader(step.Status)

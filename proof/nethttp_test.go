@@ -163,7 +163,7 @@ func TestNetHTTPRepeatsAnythingThatAKeptConnectionDidNotCarry(t *testing.T) {
 				var broken atomic.Bool
 				var arrived, dialled atomic.Int32
 				base := wire(func(n int, c net.Conn) net.Conn {
-					dialled.Store(int32(n))
+					dialled.Add(1)
 					if n > 3 {
 						return c
 					}
@@ -323,7 +323,7 @@ func TestNetHTTPRepeatsAtOnceOnANewHTTP2Connection(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					start := time.Now()
 					var arrived, dialled atomic.Int32
-					base := wire(func(n int, c net.Conn) net.Conn { dialled.Store(int32(n)); return c }, func(n int, c net.Conn) {
+					base := wire(func(n int, c net.Conn) net.Conn { dialled.Add(1); return c }, func(n int, c net.Conn) {
 						serveFrames(c, func(f *frames, s stream) bool {
 							if arrived.Add(1) > 30 {
 								f.reply(s.id, 200, nil, "", true)

@@ -330,7 +330,9 @@ func (p *Plan) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		pause(req, hold)
 		panic(http.ErrAbortHandler)
 	case Early:
-		a.read(req.Body)
+		if step.Status < 300 { // else net/http's client ends neither the body nor the stream
+			a.read(req.Body)
+		}
 	}
 }
 

@@ -244,6 +244,9 @@ func loopbackTLS(t *testing.T) (server, client *tls.Config) {
 // draw makes the round's Transport.
 func (r *round) draw(rng *rand.Rand, base *http.Transport) {
 	tr := &retryafter.Transport{Base: chaosBase{base}, AttemptTimeout: pick(rng, 0, 0, 30*time.Millisecond, 200*time.Millisecond)}
+	if r.protocol == "HTTP/2 by frames" && tr.AttemptTimeout == 0 {
+		tr.AttemptTimeout = 300 * time.Millisecond // net/http's own repeats can take a minute
+	}
 	tr.Hint = faulty.Hint
 	tr.MaxAttempts = pick(rng, 0, 1, 2, 5, -1)
 	tr.MaxWait = pick(rng, 0, 30*time.Millisecond, -1)

@@ -303,7 +303,7 @@ func (c *call) next() (*http.Request, error) {
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
 	a.req = a.clone(c.req)
 	a.req.Body = body
-	if len(a.req.Trailer) > 0 {
+	if hasBody(c.req) && len(a.req.Trailer) > 0 {
 		a.req.Body = &trailedBody{body, c.req.Trailer, a.req.Trailer}
 	}
 	c.latest = a

@@ -22,7 +22,7 @@ var (
 	plainDecimal   = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?$`)
 	plainDuration  = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|us|ns|m|s))+$`)
 	durationPart   = regexp.MustCompile(`([0-9.]+)([a-z]+)`)
-	plainTimestamp = regexp.MustCompile(`^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
+	plainTimestamp = regexp.MustCompile(`^([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:)([0-9]{2})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$`)
 )
 
 func rat(s string) *big.Rat {
@@ -53,14 +53,12 @@ func modelOf(m hints.Meaning, s string) (ns *big.Rat, instant bool, parts int) {
 		if g == nil {
 			return nil, true, 0
 		}
-		t, err := time.Parse(time.RFC3339, g[1]+g[3])
-		if err != nil || t.UTC().Year() < 0 {
+		t, err := time.Parse("2006-01-02t15:04:Z07:00", strings.ToLower(g[1])+strings.ToUpper(g[4]))
+		seconds := rat(g[2] + g[3])
+		if err != nil || seconds.Cmp(big.NewRat(61, 1)) >= 0 || t.UTC().Year() < 0 {
 			return nil, true, 0
 		}
-		ns.Mul(big.NewRat(t.Unix(), 1), big.NewRat(1e9, 1))
-		if g[2] != "" {
-			ns.Add(ns, new(big.Rat).Mul(rat("0"+g[2]), big.NewRat(1e9, 1)))
-		}
+		ns.Mul(seconds.Add(seconds, big.NewRat(t.Unix(), 1)), big.NewRat(1e9, 1))
 		return ns, true, 1
 	}
 	if !plainDecimal.MatchString(s) {

@@ -15,8 +15,8 @@ import (
 
 // A scripted server is told by each path what to say: after a name come the
 // answers in turn, of which the last stays. An answer is a status, which may be
-// followed by @ and a Retry-After: a number of seconds, the word date, or what
-// can't be read; or one of
+// followed by @ and a Retry-After: a number of seconds, the word date, or anything
+// else, of which + makes several lines; or one of
 //
 //	drop   no answer, the connection breaks
 //	hang   no answer, as long as the client waits
@@ -46,7 +46,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	number := len(r.arrivals)
 	if a.back != nil {
 		value, named := a.back(now)
-		w.Header().Set("Retry-After", value)
+		w.Header()["Retry-After"] = strings.Split(value, "+")
 		r.named = latest(r.named, named)
 	}
 	s.mu.Unlock()

@@ -71,7 +71,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Location", "/followed/200?token=hunter2")
 			switch {
 			case strings.HasPrefix(req.URL.Path, "/loop/"):
-				w.Header().Set("Location", req.URL.Path)
+				w.Header().Set("Location", req.URL.Path+"?token=hunter2")
 			case strings.HasPrefix(req.URL.Path, "/astray/"):
 				w.Header().Set("Location", "http://[?token=hunter2")
 			}

@@ -153,12 +153,12 @@ func (m Meaning) read(s string, h http.Header, received time.Time) (retryafter.H
 	}
 }
 
-// units are those of package time, without the ones that are not ASCII.
+// units are those of package time, with both its letters for micro.
 var units = [...]struct {
 	name string
 	unit time.Duration
 }{
-	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond},
+	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"μs", time.Microsecond}, {"ns", time.Nanosecond},
 	{"h", time.Hour}, {"m", time.Minute}, {"s", time.Second},
 }
 
@@ -199,6 +199,9 @@ func readTimestamp(s string) (time.Time, bool) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || s[hour+1] == ':' { // an hour of one digit
 		return time.Time{}, false
+	}
+	if zone := s[len(s)-len("hh:mm"):]; s[len(s)-1] != 'Z' && (zone[:2] > "23" || zone[3:] > "59") {
+		return time.Time{}, false // package time takes +24:60
 	}
 	t = t.Add(leap)
 	if _, fraction, ok := strings.Cut(s, "."); ok && len(fraction) > 9 {

@@ -26,14 +26,14 @@
 // that it recommends:
 //
 //   - url.full has neither userinfo nor query nor fragment. The convention wants
-//     REDACTED in the place of userinfo, the fragment, and the query but for the
-//     values of four names. Which part of a query is secret is known to its API
-//     alone, a fragment is not sent, and a trace is read by more people than may
-//     have either. For the same reason the URL of a *url.Error, in whatever
-//     text, has neither userinfo nor query. Paths and other texts of errors are
-//     told as they are.
+//     the fragment, REDACTED in the place of userinfo, and the query but for the
+//     values of a short list of names. What in a query or a fragment is secret
+//     is known to its API alone, and a trace is read by more people than may see
+//     it. For the same reason the URL of a *url.Error, in whatever text, has
+//     neither userinfo nor query. Paths and other texts of errors are told as
+//     they are.
 //   - An attempt that its caller cancels is no error, and its status stays unset.
-//     The convention takes a canceled request for a failed one; here it is the
+//     The convention takes a canceled request for a failed one; but it was the
 //     caller's will, and would count against a server that did nothing wrong.
 //   - network.peer.address and network.peer.port are not set: a response does not
 //     tell them, and a hook into each connection is more than they are worth.

@@ -845,6 +845,31 @@ func TestMaxElapsedThatNoWaitFitsEndsTheCall(t *testing.T) {
 	}
 }
 
+// What docs/roundtrippers.md says of who replaces a response's request.
+func TestAReportHangsOnTheRequestOfItsResponse(t *testing.T) {
+	inBubble(t, []reply{told(429, "3600")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		req := get(t.Context())
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, tc := range map[string]struct {
+			request *http.Request
+			want    retryafter.Reason
+		}{
+			"the same":      {resp.Request, retryafter.WaitTooLong},
+			"a copy":        {resp.Request.WithContext(resp.Request.Context()), retryafter.Final},
+			"the caller's":  {req, retryafter.Final},
+			"none whatever": {nil, retryafter.Final},
+		} {
+			wrapped := http.Response{StatusCode: resp.StatusCode, Body: http.NoBody, Request: tc.request}
+			if r := retryafter.ReportOf(&wrapped); r.Stop != tc.want || r.Attempts != 1 {
+				t.Errorf("%s: %v, want %v", name, r, tc.want)
+			}
+		}
+	})
+}
+
 func TestAResponseThatNoTransportReturnedHasNoReportOfAnother(t *testing.T) {
 	inBubble(t, []reply{told(429, "3600")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
 		first, err := tr.RoundTrip(get(t.Context()))

@@ -133,10 +133,11 @@ func (r Report) String() string {
 
 // ReportOf returns what happened to the call that ended in resp. It is kept
 // in resp.Request's context, so it survives RoundTrippers that wrap a
-// Transport or are wrapped by one. A response that no Transport returned, and
-// one that settled its call at the first attempt, report one attempt and
-// Final; for the time that such a call waited for a redirect or the Limiter,
-// see Trace.Done. A nil resp gives the zero Report: the error tells, see Error.
+// Transport, or are wrapped by one, where they leave resp.Request as it is. A
+// response that no Transport returned, and one that settled its call at the
+// first attempt, report one attempt and Final; for the time that such a call
+// waited for a redirect or the Limiter, see Trace.Done. A nil resp gives the
+// zero Report: the error tells, see Error.
 func ReportOf(resp *http.Response) Report {
 	if resp == nil {
 		return Report{}

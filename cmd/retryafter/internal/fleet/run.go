@@ -3,6 +3,7 @@ package fleet
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -62,14 +63,15 @@ type client struct {
 
 type process struct {
 	held   time.Duration // until when its Gate holds
-	budget retryafter.RetryBudget
+	budget *retryafter.RetryBudget
 	bucket *retryafter.Bucket
 	line   []int32 // who waits for bucket
 }
 
 // Run puts a fleet through s under rule. Equal arguments give equal results.
 // settled is called now and then with how many more calls have come to their end; nil
-// is not. The error is that of ctx, or a *FieldError.
+// is not. The error is that of ctx, or a *FieldError: of Check, or of Rules where
+// the calls are not settled within LongestRun.
 func (s *Scenario) Run(ctx context.Context, rule Rule, settled func(int)) (*Result, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -88,7 +90,7 @@ func (s *Scenario) prepare(rule Rule) *run {
 		rule:      rule,
 		server:    retryafter.Bucket{Capacity: s.Capacity, Rate: s.Rate},
 		clients:   make([]client, s.Clients),
-		processes: make([]process, s.Processes),
+		processes: make([]process, min(s.Processes, s.Clients)),
 		headers:   make(map[time.Duration]http.Header),
 		result:    &Result{Rule: rule},
 	}
@@ -112,8 +114,11 @@ func (r *run) equip() {
 	if r.rule.budget {
 		r.call.Withdraw = func() bool { return r.process.budget.Withdraw("") }
 	}
-	if r.rule.bucket {
-		for i := range r.processes {
+	for i := range r.processes {
+		if r.rule.budget {
+			r.processes[i].budget = &retryafter.RetryBudget{}
+		}
+		if r.rule.bucket {
 			r.processes[i].bucket = r.share()
 		}
 	}
@@ -143,7 +148,9 @@ func (r *run) play(ctx context.Context, settled func(int)) error {
 			told = r.settled()
 		}
 		e := r.events.next()
-		r.at = e.at
+		if r.at = e.at; r.at > LongestRun {
+			return &FieldError{"Rules", r.rule.Name, fmt.Sprintf("takes more than %v of virtual time", LongestRun)}
+		}
 		if e.who < 0 {
 			r.process = &r.processes[-1-e.who]
 			r.serveLine(-1 - e.who)

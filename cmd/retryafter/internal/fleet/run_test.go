@@ -427,7 +427,7 @@ func TestCheckNamesTheFieldAndItsValue(t *testing.T) {
 		"":                                     func(*Scenario) {},
 		"Clients 0 must be from 1 to 10000000": func(s *Scenario) { s.Clients = 0 },
 		"Clients 10000001 must be from 1 to 10000000": func(s *Scenario) { s.Clients = Most + 1 },
-		"Processes -1 must be from 1 to 10000000":     func(s *Scenario) { s.Processes = -1 },
+		"Processes -1 must be from 1 to 1000000":      func(s *Scenario) { s.Processes = -1 },
 		"Attempts 21 must be from 1 to 20":            func(s *Scenario) { s.Attempts = 21 },
 		"Capacity 0 must be from 1 to 10000000":       func(s *Scenario) { s.Capacity = 0 },
 		"Rate 0 must be from 1 to 10000000":           func(s *Scenario) { s.Rate.Tokens = 0 },
@@ -451,7 +451,7 @@ func TestCheckNamesTheFieldAndItsValue(t *testing.T) {
 func TestTheLargestNumbersCanBeCounted(t *testing.T) {
 	for _, per := range []time.Duration{time.Second, time.Minute} {
 		for _, tokens := range []int64{1, 9_999_999, Most} {
-			for _, processes := range []int{1, 7, Most} {
+			for _, processes := range []int{1, 7, MostProcesses} {
 				s := Scenario{Clients: 1, Processes: processes, Attempts: 1, Capacity: tokens, Rate: retryafter.Rate{Tokens: tokens, Per: per}}
 				server := retryafter.Bucket{Capacity: s.Capacity, Rate: s.Rate}
 				for _, b := range []*retryafter.Bucket{&server, s.share()} {
@@ -460,6 +460,41 @@ func TestTheLargestNumbersCanBeCounted(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func TestOnlyAsManyProcessesAsClients(t *testing.T) {
+	for _, r := range Rules {
+		s := with(quota(), func(s *Scenario) { s.Clients, s.Processes = 3, MostProcesses })
+		if n := len(s.prepare(r).processes); n != 3 {
+			t.Errorf("%s: %d processes for 3 clients", r.Name, n)
+		}
+	}
+}
+
+// The windows of a run are kept, and a Bucket can make it as long as it likes.
+func TestTooLongARunIsRefused(t *testing.T) {
+	s := with(quota(), func(s *Scenario) {
+		s.Clients, s.Processes, s.Over, s.Capacity, s.Rate = 14_401, 1, 0, 1, retryafter.PerMinute(1)
+	})
+	bucket := rule(t, "retryafter+bucket")
+	if got := result(t, s, bucket); got.Settled != LongestRun || got.Completed != s.Clients {
+		t.Errorf("%d completed within %v", got.Completed, got.Settled)
+	}
+	for name, more := range map[string]func(*Scenario){
+		"clients":   func(s *Scenario) { s.Clients++ },
+		"time":      func(s *Scenario) { s.Rate.Per++ },
+		"processes": func(s *Scenario) { s.Clients, s.Processes = 2, MostProcesses },
+	} {
+		s := with(s, more)
+		r := s.prepare(bucket)
+		err := r.play(t.Context(), func(int) {})
+		if got := fmt.Sprint(err); got != "Rules retryafter+bucket takes more than 240h0m0s of virtual time" {
+			t.Errorf("more %s: %v", name, err)
+		}
+		if most := int(LongestRun/Window) + 1; len(r.result.Windows) > most {
+			t.Errorf("more %s: %d windows, more than %d", name, len(r.result.Windows), most)
 		}
 	}
 }

@@ -20,9 +20,11 @@ const Window = 100 * time.Millisecond
 // Bounds of what a Scenario may ask for: with more, a run might not fit in
 // memory.
 const (
-	Most         = 10_000_000 // of clients, processes, tokens
-	MostAttempts = 20
-	Longest      = time.Hour // of each span of time
+	Most          = 10_000_000 // of clients, tokens
+	MostProcesses = 1_000_000
+	MostAttempts  = 20
+	Longest       = time.Hour       // of each span of time
+	LongestRun    = 240 * time.Hour // until the last call is settled
 )
 
 // A Scenario is what all rules are put through. Times count from its start.
@@ -66,7 +68,7 @@ func (s *Scenario) Check() error {
 		most  int64
 	}{
 		{"Clients", int64(s.Clients), Most},
-		{"Processes", int64(s.Processes), Most},
+		{"Processes", int64(s.Processes), MostProcesses},
 		{"Attempts", int64(s.Attempts), MostAttempts},
 		{"Capacity", s.Capacity, Most},
 		{"Rate", s.Rate.Tokens, Most},

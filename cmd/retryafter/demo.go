@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/retryafter-go/retryafter"
@@ -31,9 +29,8 @@ Exit status:
 func (c *demoCommand) Run() error { return c.run(honest) }
 
 func (c *demoCommand) run(client client) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
 	t := &timeline{out: os.Stdout, json: c.JSON, start: time.Now()}
 	s, err := serve(t)
 	if err != nil {

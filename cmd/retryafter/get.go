@@ -12,9 +12,8 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"os/signal"
+	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/retryafter-go/retryafter"
@@ -52,9 +51,9 @@ What may be repeated is what the library repeats: not a POST without an Idempote
 
 With several URLs, --rate is for all of them together, and a 429 or 503 that asks to wait holds those that follow to the same server.
 
-FILE is replaced only by a whole response; until then that lies in a temporary file beside it.
+FILE is replaced only by a whole response; until then that lies in a temporary file beside it. Its permissions stay; what else is a hard link to it keeps the old content. Devices, pipes and descriptors such as /dev/stdout are written to as they are.
 
-Of a URL, the user name, the password and the query are never told; header fields that were sent aren't either.
+Of a URL, the user name, the password and the query are never told; header fields that were sent aren't either, but for --idempotency-key. A redirect is followed without a Referer, unless -H gives one.
 
 Exit status, with several URLs the highest, but 2 and 130 end it all:
 
@@ -70,17 +69,13 @@ func (c *getCommand) Run() error {
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
 	out, err := openOutput(c.Output)
 	if err != nil {
 		return fmt.Errorf("get: --output: %w", err)
 	}
 	defer out.discard()
-	if out.target != "" {
-		signal.Ignore(syscall.SIGPIPE) // of standard error; it would keep from discarding
-	}
 	worst := status(0)
 	for _, u := range g.urls {
 		f := g.fetch(ctx, u, out)
@@ -105,7 +100,7 @@ type getter struct {
 	urls   []*url.URL
 	header http.Header
 	body   payload
-	client http.Client
+	send   func(*http.Request) (*http.Response, error)
 	teller *teller
 }
 
@@ -236,15 +231,20 @@ func (g *getter) connect() error {
 		}
 		t.Limiter = b
 	}
-	g.client = http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
-		switch {
-		case g.MaxRedirects == 0:
-			return http.ErrUseLastResponse
-		case len(via) > g.MaxRedirects:
+	if g.MaxRedirects == 0 {
+		g.send = t.RoundTrip // http.Client reads a Location even where it doesn't follow it
+		return nil
+	}
+	client := &http.Client{Transport: locating{t}, CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		if len(via) > g.MaxRedirects {
 			return fmt.Errorf("%s to %s: one redirect more than --max-redirects, %d", statusText(next.Response.StatusCode), redacted(next.URL), g.MaxRedirects)
+		}
+		if _, given := g.header["Referer"]; !given {
+			next.Header.Del("Referer") // the URL before, its query included
 		}
 		return nil
 	}}
+	g.send = client.Do
 	return nil
 }
 
@@ -256,13 +256,24 @@ type announcing struct {
 
 func (a announcing) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.tell(req)
-	resp, err := a.base.RoundTrip(req)
-	if err != nil || resp.StatusCode/100 != 3 {
-		return resp, err
+	return a.base.RoundTrip(req)
+}
+
+// locating reads where http.Client is about to go, whose own error would tell the
+// query.
+type locating struct{ base http.RoundTripper }
+
+func (l locating) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.base.RoundTrip(req)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := resp.Location(); err != nil && err != http.ErrNoLocation {
-		resp.Body.Close()
-		return nil, fmt.Errorf("the Location of the %d can't be read", resp.StatusCode) // http.Client would tell its query
+	switch resp.StatusCode {
+	case 301, 302, 303, 307, 308:
+		if _, err := resp.Location(); err != nil && err != http.ErrNoLocation {
+			resp.Body.Close()
+			return nil, fmt.Errorf("the Location of the %d can't be read", resp.StatusCode)
+		}
 	}
 	return resp, nil
 }
@@ -280,8 +291,10 @@ func (g *getter) fetch(ctx context.Context, u *url.URL, out *output) *fetch {
 	if err != nil {
 		return g.teller.end(statusTrouble, err.Error())
 	}
-	f.Key = req.Header.Get("Idempotency-Key")
-	resp, err := g.client.Do(req)
+	if g.IdempotencyKey != nil {
+		f.Key = req.Header.Get("Idempotency-Key")
+	}
+	resp, err := g.send(req)
 	switch {
 	case interrupted.Err() != nil:
 		if err == nil {
@@ -329,6 +342,10 @@ func (g *getter) request(ctx context.Context, u *url.URL) (*http.Request, error)
 	}
 	if g.makesKeys() {
 		req.Header.Set("Idempotency-Key", rand.Text())
+	}
+	if u.User != nil && req.Header["Authorization"] == nil && g.MaxRedirects == 0 { // else http.Client does it
+		password, _ := u.User.Password()
+		req.SetBasicAuth(u.User.Username(), password)
 	}
 	if g.body.size > 0 {
 		if req.Body, err = g.body.open(); err != nil {
@@ -381,12 +398,26 @@ func (g *getter) why(ctx context.Context, err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	text := strings.TrimPrefix(err.Error(), "retryafter: ")
+	text := errorText(err)
 	e, _ := errors.AsType[*retryafter.Error](err)
 	if e == nil {
 		e = &retryafter.Error{}
 	}
 	return text + g.hint(ctx, e.Report)
+}
+
+// quoted is what net/http quotes of what a server sent.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// errorText is err's text without what may be the userinfo or the query of a URL.
+func errorText(err error) string {
+	text := strings.TrimPrefix(err.Error(), "retryafter: ")
+	return quoted.ReplaceAllStringFunc(text, func(q string) string {
+		if strings.ContainsAny(q, "?@") {
+			return `"…"`
+		}
+		return q
+	})
 }
 
 // hint tells what on the command line a call ended by.

@@ -22,9 +22,14 @@ import (
 //	hang   no answer, as long as the client waits
 //	cut    the header of a 200, ten bytes of a longer body, and it breaks
 //	stall  the same, but it goes on as long as the client waits
+//	after  a 503 with a Retry-After of 1 second, and then more that nobody asked for
+//	bad    a 302 with a Location that holds a control byte, and a query
+//	worse  no response, but a URL with userinfo
 //
-// A redirect (any 3xx but 304) leads elsewhere, but where the name is loop to itself, and where it
-// is astray nowhere. An attempt that comes early is told so in the answer to it.
+// A redirect (any 3xx but 304) leads elsewhere, but where the name is loop to
+// itself, and where it is astray, a 304 too, nowhere. Where the name is twice a
+// Retry-After is followed by another of 0. An attempt that comes early is told
+// so in the answer to it.
 type scripted struct {
 	mu    sync.Mutex
 	paths map[string]*record
@@ -56,6 +61,14 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, broken[0], http.StatusTeapot)
 	case a.location == "drop":
 		panic(http.ErrAbortHandler)
+	case raw[a.location] != "":
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		io.WriteString(conn, raw[a.location])
+		io.Copy(io.Discard, conn)
+		conn.Close()
 	case a.location == "hang":
 		<-req.Context().Done()
 	case a.location != "":
@@ -67,18 +80,20 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		<-req.Context().Done()
 	default:
-		if a.status/100 == 3 && a.status != http.StatusNotModified {
+		switch name := strings.Split(req.URL.Path, "/")[1]; {
+		case name == "twice" && a.back != nil:
+			w.Header().Add("Retry-After", "0")
+		case a.status/100 != 3:
+		case name == "astray":
+			w.Header().Set("Location", "http://[?token=hunter2")
+		case name == "loop":
+			w.Header().Set("Location", req.URL.Path+"?token=hunter2")
+		case a.status != http.StatusNotModified:
 			w.Header().Set("Location", "/followed/200?token=hunter2")
-			switch {
-			case strings.HasPrefix(req.URL.Path, "/loop/"):
-				w.Header().Set("Location", req.URL.Path+"?token=hunter2")
-			case strings.HasPrefix(req.URL.Path, "/astray/"):
-				w.Header().Set("Location", "http://[?token=hunter2")
-			}
 		}
 		w.WriteHeader(a.status)
 		fmt.Fprintf(w, "%d to %s %d", a.status, req.Method, number)
-		for _, name := range []string{"Idempotency-Key", "Content-Type", "X-Test", "Host", "User-Agent", "Accept-Encoding"} {
+		for _, name := range []string{"Idempotency-Key", "Content-Type", "X-Test", "Host", "User-Agent", "Accept-Encoding", "Referer", "Authorization"} {
 			value := strings.Join(req.Header[name], "+")
 			if name == "Host" && !strings.HasPrefix(req.Host, "127.") {
 				value = req.Host
@@ -92,6 +107,13 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// raw are answers that no Handler could give.
+var raw = map[string]string{
+	"after": "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\nhunter2",
+	"bad":   "HTTP/1.1 302 Found\r\nLocation: /followed/200?token=hunter2\x01 \"hunter2\r\n\r\n",
+	"worse": "http://user:hunter2@example.com/\r\n\r\n",
 }
 
 func answerOf(word string) answer {

@@ -4,13 +4,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kong"
 )
@@ -40,6 +45,7 @@ const description = `An HTTP client that comes back when the server said, never 
 func main() { os.Exit(int(run(os.Args[1:]))) }
 
 func run(args []string) status {
+	log.SetOutput(io.Discard) // net/http's: it would quote servers amid what is told
 	var c command
 	parser := kong.Must(&c,
 		kong.Name("retryafter"),
@@ -76,6 +82,17 @@ func run(args []string) status {
 		return told
 	}
 	return trouble(err, "")
+}
+
+// interruptible ends with the first signal that asks to end; a second one kills.
+func interruptible() (context.Context, context.CancelFunc) {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func trouble(err error, advice string) status {

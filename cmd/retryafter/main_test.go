@@ -73,16 +73,18 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// interrupts [-term] STATUS PROGRAM ARG... runs a program, interrupts it once it
+// interrupts [-term|-hup] STATUS PROGRAM ARG... runs a program, interrupts it once it
 // has printed a line, and wants it to end at once with STATUS. What it printed
 // is then in the file interrupted.
 func interrupts(ts *testscript.TestScript, neg bool, args []string) {
 	var sig os.Signal = os.Interrupt
 	if len(args) > 0 && args[0] == "-term" {
 		sig, args = syscall.SIGTERM, args[1:]
+	} else if len(args) > 0 && args[0] == "-hup" {
+		sig, args = syscall.SIGHUP, args[1:]
 	}
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: interrupts [-term] STATUS PROGRAM ARG...")
+		ts.Fatalf("usage: interrupts [-term|-hup] STATUS PROGRAM ARG...")
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)

@@ -37,7 +37,7 @@ func newTeller(flags *getCommand, out *os.File) *teller {
 // A fetch is what became of one URL.
 type fetch struct {
 	URL    string       `json:"url"`                       // without userinfo and query
-	Key    string       `json:"idempotency_key,omitempty"` // as it was sent
+	Key    string       `json:"idempotency_key,omitempty"` // of --idempotency-key, as it was sent
 	Calls  []*fetchCall `json:"calls"`                     // one, and one for each redirect that was followed
 	Status int          `json:"status,omitempty"`          // of the final response
 	Bytes  int64        `json:"bytes"`                     // of its body that were written
@@ -117,7 +117,7 @@ func (t *teller) attemptDone(a retryafter.Attempt) {
 	last.Received, last.Status, last.RetryAfter = instant{a.Received}, a.StatusCode, strings.Join(a.Header["Retry-After"], ", ")
 	t.untold = t.numbered(a.Number) + ": "
 	if a.Err != nil {
-		last.Error = strings.TrimPrefix(a.Err.Error(), "retryafter: ")
+		last.Error = errorText(a.Err)
 		t.untold += last.Error
 	} else {
 		t.untold += statusText(a.StatusCode)

@@ -6,11 +6,15 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
 )
 
-// An output is where a response is written. That of a regular file is a
-// temporary one beside it until commit.
+// An output is a file that is written to. That of a regular file is a temporary
+// one beside it until commit.
 type output struct {
 	*os.File
 	target string // what commit replaces; "": nothing
@@ -22,7 +26,11 @@ func openOutput(name string) (*output, error) {
 	if name == "" || name == "-" {
 		return &output{File: os.Stdout}, nil
 	}
+	if f, err := openDescriptor(name); f != nil || err != nil {
+		return &output{File: f}, err
+	}
 	mode := fs.FileMode(0o666)
+	replaces := false
 	switch is, err := os.Stat(name); {
 	case err == nil:
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -36,7 +44,7 @@ func openOutput(name string) (*output, error) {
 		if name, err = filepath.EvalSymlinks(name); err != nil {
 			return nil, err
 		}
-		mode = is.Mode().Perm()
+		mode, replaces = is.Mode().Perm(), true
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	default:
@@ -49,7 +57,69 @@ func openOutput(name string) (*output, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s needs a temporary file beside it: %w", name, err)
 	}
-	return &output{f, name}, nil
+	signal.Ignore(syscall.SIGPIPE) // it would keep from discarding
+	o := &output{f, name}
+	if replaces {
+		if err := f.Chmod(mode); err != nil { // what the umask took away
+			o.discard()
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// descriptors are the directories that stand for what a process has open.
+var descriptors = regexp.MustCompile(`^(?:/dev/fd|/proc/(\d+)(?:/task/\d+)?/fd)$`)
+
+// openDescriptor gives what name stands for where it leads to a descriptor: to
+// open that by its name would begin another at the front of the file, and to
+// resolve it would replace the file. Without one it gives nil.
+func openDescriptor(name string) (*os.File, error) {
+	for at, links := name, 0; links < 255; links++ {
+		dir, base := filepath.Split(at)
+		dir, err := filepath.EvalSymlinks(dir + ".")
+		if err == nil {
+			dir, err = filepath.Abs(dir)
+		}
+		if err != nil {
+			return nil, nil // to be told of what is done with name
+		}
+		if of := descriptors.FindStringSubmatch(dir); of != nil {
+			self, _ := os.Readlink("/proc/self")
+			if of[1] != "" && of[1] != self {
+				return os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0) // another process's
+			}
+			return descriptor(base)
+		}
+		to, err := os.Readlink(dir + string(filepath.Separator) + base)
+		if err != nil {
+			return nil, nil
+		}
+		if at = to; !filepath.IsAbs(to) {
+			at = dir + string(filepath.Separator) + to
+		}
+	}
+	return nil, nil
+}
+
+// descriptor is the one with that number, which must be open for writing.
+func descriptor(number string) (*os.File, error) {
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return nil, nil
+	}
+	f := os.Stdout
+	switch n {
+	case 1:
+	case 2:
+		f = os.Stderr
+	default:
+		f = os.NewFile(uintptr(n), "/dev/fd/"+number)
+	}
+	if _, err := f.Write(nil); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // commit makes what was written the target.

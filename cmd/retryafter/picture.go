@@ -2,12 +2,10 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"image/color"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -24,10 +22,9 @@ import (
 )
 
 // A picture is the file that a simulation is drawn into. It is opened before the
-// simulation begins, so that nobody waits for what can't be written, and keeps
-// what was in it until there is something new.
+// simulation begins, so that nobody waits for what can't be written.
 type picture struct {
-	file *os.File
+	file *output
 	make func(width, height vg.Length) canvas
 }
 
@@ -50,23 +47,17 @@ func openPicture(path string) (*picture, error) {
 		return nil, fmt.Errorf("--plot: %q ends neither in .svg nor in .png", path)
 	}
 	var err error
-	if p.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
+	if p.file, err = openOutput(path); err != nil {
 		return nil, fmt.Errorf("--plot: %w", err)
 	}
 	return &p, nil
 }
 
-// close closes the file, and removes it where nothing was ever written to it.
-func (p *picture) close() error {
-	if p == nil {
-		return nil
+// discard leaves the file as it was, unless it was drawn.
+func (p *picture) discard() {
+	if p != nil {
+		p.file.discard()
 	}
-	is, err := p.file.Stat()
-	err = errors.Join(err, p.file.Close())
-	if err == nil && is.Mode().IsRegular() && is.Size() == 0 {
-		err = os.Remove(p.file.Name())
-	}
-	return err
 }
 
 // draw fills the file.
@@ -78,12 +69,10 @@ func (p *picture) draw(s *simulation) error {
 	if err != nil {
 		return err
 	}
-	if is, err := p.file.Stat(); err == nil && is.Mode().IsRegular() {
-		if err := p.file.Truncate(0); err != nil {
-			return fmt.Errorf("--plot: %w", err)
-		}
+	if _, err = p.file.Write(content); err == nil {
+		err = p.file.commit()
 	}
-	if _, err := p.file.Write(content); err != nil {
+	if err != nil {
 		return fmt.Errorf("--plot: %w", err)
 	}
 	return nil

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -66,8 +64,11 @@ type herdCommand struct {
 func (*herdCommand) Help() string { return strings.TrimSpace(rulesHelp()) }
 
 func (c *herdCommand) Run() error {
-	if c.Delay < fleet.Window {
-		return fmt.Errorf("--delay %v must be at least %v", c.Delay, fleet.Window)
+	switch {
+	case c.Delay < time.Second:
+		return fmt.Errorf("--delay %v must be at least 1s", c.Delay)
+	case c.Delay%time.Second != 0: // of which no Retry-After tells
+		return fmt.Errorf("--delay %v must be a multiple of 1s", c.Delay)
 	}
 	s := fleet.Scenario{
 		Clients: c.Clients, Opens: c.Delay,
@@ -135,7 +136,7 @@ type simulation struct {
 	results  []*fleet.Result
 }
 
-func (c *simulateFlags) simulate(s *simulation) (err error) {
+func (c *simulateFlags) simulate(s *simulation) error {
 	s.scenario.Processes, s.scenario.Attempts, s.scenario.Seed = c.Processes, c.Attempts, c.Seed
 	rules, err := c.rules()
 	if err != nil {
@@ -148,10 +149,9 @@ func (c *simulateFlags) simulate(s *simulation) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer p.discard()
+	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills
 	if !c.JSON {
 		if _, err := fmt.Printf("%s.\n", s.about); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (c *simulateFlags) simulate(s *simulation) (err error) {
 			fmt.Fprintln(os.Stderr, "retryafter: interrupted")
 			return statusInterrupted
 		}
-		return err
+		return s.named(err)
 	}
 	if _, err := os.Stdout.Write(s.render(c.JSON)); err != nil {
 		return err
@@ -172,13 +172,16 @@ func (c *simulateFlags) simulate(s *simulation) (err error) {
 
 func (c *simulateFlags) rules() ([]fleet.Rule, error) {
 	var rules []fleet.Rule
+	var known []string
+	for _, r := range fleet.Rules {
+		known = append(known, r.Name)
+	}
+	if len(c.Rules) == 0 {
+		return nil, fmt.Errorf("--rules: none is named of %s", strings.Join(known, ", "))
+	}
 	for _, name := range c.Rules {
-		i := slices.IndexFunc(fleet.Rules, func(r fleet.Rule) bool { return r.Name == name })
+		i := slices.Index(known, name)
 		if i < 0 {
-			var known []string
-			for _, r := range fleet.Rules {
-				known = append(known, r.Name)
-			}
 			return nil, fmt.Errorf("--rules: there is no rule %q, only %s", name, strings.Join(known, ", "))
 		}
 		if slices.ContainsFunc(rules, func(r fleet.Rule) bool { return r.Name == name }) {
@@ -189,7 +192,7 @@ func (c *simulateFlags) rules() ([]fleet.Rule, error) {
 	return rules, nil
 }
 
-// check names the flag of what makes no sense.
+// check finds what makes no sense.
 func (s *simulation) check() error {
 	if s.delay != nil {
 		if *s.delay == 0 {
@@ -200,16 +203,28 @@ func (s *simulation) check() error {
 		}
 		s.scenario.Delay = *s.delay
 	}
-	err := s.scenario.Check()
+	return s.named(s.scenario.Check())
+}
+
+// named is err with the flag of what makes no sense.
+func (s *simulation) named(err error) error {
 	wrong, ok := errors.AsType[*fleet.FieldError](err)
 	if !ok {
 		return err
 	}
-	flag := s.flags[wrong.Field]
-	if flag == "" {
-		flag = "--" + strings.ToLower(wrong.Field)
+	text := fmt.Sprintf("%s %v %s", s.flag(wrong.Field), wrong.Value, wrong.Problem)
+	if wrong.Field == "Rules" {
+		text += fmt.Sprintf("; fewer --clients or --attempts, or more %s, take less", s.flag("Capacity"))
 	}
-	return fmt.Errorf("%s %v %s", flag, wrong.Value, wrong.Problem)
+	return errors.New(text)
+}
+
+// flag is the one that sets a field.
+func (s *simulation) flag(field string) string {
+	if flag := s.flags[field]; flag != "" {
+		return flag
+	}
+	return "--" + strings.ToLower(field)
 }
 
 // run puts the fleet through each rule, two at a time.

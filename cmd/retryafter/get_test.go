@@ -27,9 +27,9 @@ import (
 //	worse  no response, but a URL with userinfo
 //
 // A redirect (any 3xx but 304) leads elsewhere, but where the name is loop to
-// itself, and where it is astray, a 304 too, nowhere. Where the name is twice a
-// Retry-After is followed by another of 0. An attempt that comes early is told
-// so in the answer to it.
+// itself, and where it is astray, a 304 too, nowhere; where it is absolute the
+// Location names the host. Where the name is twice a Retry-After is followed by
+// another of 0. An attempt that comes early is told so in the answer to it.
 type scripted struct {
 	mu    sync.Mutex
 	paths map[string]*record
@@ -86,6 +86,8 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		case a.status/100 != 3:
 		case name == "astray":
 			w.Header().Set("Location", "http://[?token=hunter2")
+		case name == "absolute":
+			w.Header().Set("Location", "http://"+req.Host+"/followed/200")
 		case name == "loop":
 			w.Header().Set("Location", req.URL.Path+"?token=hunter2")
 		case a.status != http.StatusNotModified:

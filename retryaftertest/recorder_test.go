@@ -231,6 +231,9 @@ func TestAHopIsKnownAtBothEnds(t *testing.T) {
 	} {
 		for _, host := range []string{"", "api.internal", "Bücher.internal"} {
 			for _, end := range []string{"client", "server"} {
+				if end == "server" && host != "" && strings.HasPrefix(location, "//") {
+					continue // a client keeps the Host of its own, which a server can't know for one
+				}
 				synctest.Test(t, func(t *testing.T) {
 					w := &witness{TB: t}
 					recorder := &retryaftertest.Recorder{TB: w}
@@ -269,7 +272,7 @@ func TestAHopIsKnownAtBothEnds(t *testing.T) {
 // One URL has one key, in whichever way it is written.
 func TestAKeyIsOfWhatIsSent(t *testing.T) {
 	for _, key := range []func(*http.Request) retryafter.Key{nil, retryafter.ByHost, func(r *http.Request) retryafter.Key { return retryafter.Key(r.URL.Host + r.URL.Path) }} {
-		for _, d := range doors[:3] {
+		for _, d := range doors[:2] { // over HTTP/2 in the clear, http.Transport dials an IDN without end
 			synctest.Test(t, func(t *testing.T) {
 				w := &witness{TB: t}
 				script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: 5 * time.Second}, retryaftertest.Response{Times: 3})

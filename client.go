@@ -35,7 +35,8 @@ type Transport struct {
 	// AttemptTimeout bounds each attempt until its response header has
 	// arrived, the sending of its body included; it never cuts a response body
 	// that is being read. An attempt that exceeds it fails with
-	// ErrAttemptTimeout. 0 sets no bound; a negative one makes the calls fail
+	// ErrAttemptTimeout, and what comes of it later is not looked at, a
+	// Retry-After neither. 0 sets no bound; a negative one makes the calls fail
 	// with a *ConfigError.
 	AttemptTimeout time.Duration
 
@@ -302,7 +303,7 @@ func (c *call) next() (*http.Request, error) {
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
 	a.req = a.clone(c.req)
 	a.req.Body = body
-	if len(a.req.Trailer) > 0 {
+	if hasBody(c.req) && len(a.req.Trailer) > 0 {
 		a.req.Body = &trailedBody{body, c.req.Trailer, a.req.Trailer}
 	}
 	c.latest = a

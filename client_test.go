@@ -683,6 +683,23 @@ func TestMessagesAndLogsKeepSecrets(t *testing.T) {
 	})
 }
 
+func TestOneURLMayBeginWithAnother(t *testing.T) {
+	at := func(u string, err error) error { return &url.Error{Op: "Get", URL: u, Err: err} }
+	quoted := at(`http://h/a?k="secret`, io.EOF)
+	for _, err := range []error{
+		errors.Join(at("http://u@h/", io.EOF), at("http://u@h/?q=secret", io.EOF)),
+		at("http://h/a?k=ab", at("http://h/a?k=absecret", io.EOF)),
+		fmt.Errorf("%q: %w", quoted.Error(), quoted),
+		quoted,
+		at("http://u:secret@h:bad/", io.EOF),
+	} {
+		text := (&retryafter.Error{Err: err}).Error()
+		if strings.Contains(text, "secret") || strings.Contains(text, "u@") {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+}
+
 func TestAReportReadsWell(t *testing.T) {
 	inBubble(t, []reply{told(429, "3600")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
 		resp, err := tr.RoundTrip(get(t.Context()))
@@ -826,6 +843,31 @@ func TestMaxElapsedThatNoWaitFitsEndsTheCall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What docs/roundtrippers.md says of who replaces a response's request.
+func TestAReportHangsOnTheRequestOfItsResponse(t *testing.T) {
+	inBubble(t, []reply{told(429, "3600")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		req := get(t.Context())
+		resp, err := tr.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, tc := range map[string]struct {
+			request *http.Request
+			want    retryafter.Reason
+		}{
+			"the same":      {resp.Request, retryafter.WaitTooLong},
+			"a copy":        {resp.Request.WithContext(resp.Request.Context()), retryafter.Final},
+			"the caller's":  {req, retryafter.Final},
+			"none whatever": {nil, retryafter.Final},
+		} {
+			wrapped := http.Response{StatusCode: resp.StatusCode, Body: http.NoBody, Request: tc.request}
+			if r := retryafter.ReportOf(&wrapped); r.Stop != tc.want || r.Attempts != 1 {
+				t.Errorf("%s: %v, want %v", name, r, tc.want)
+			}
+		}
+	})
 }
 
 func TestAResponseThatNoTransportReturnedHasNoReportOfAnother(t *testing.T) {

@@ -805,6 +805,19 @@ func TestATrailerThatTheBodyFillsInGoesWithEachAttempt(t *testing.T) {
 	netWant(t, resp, err, 200, 3, retryafter.Final)
 }
 
+func TestATrailerWithoutABodyIsLeftAlone(t *testing.T) {
+	for _, body := range []io.ReadCloser{nil, http.NoBody} {
+		base := netBase(netReply(503), netReply(200))
+		req := netRequest("GET", "http://example.com/")
+		req.Trailer, req.Body = http.Header{"X-T": {"t"}}, body
+		resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
+		netWant(t, resp, err, 200, 2, retryafter.Final)
+		if got := base.sent[1].req.Body; got != body {
+			t.Errorf("body %T, want %T", got, body)
+		}
+	}
+}
+
 // netEnd is called at the end of a body.
 type netEnd func()
 

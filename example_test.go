@@ -339,6 +339,11 @@ func ExampleGate() {
 	// not sent: WaitTooLong
 }
 
+// roundTripper plays the server without a network.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
 // In an outage a budget keeps retries from adding much to the load.
 func ExampleRetryBudget() {
 	attempts := 0

@@ -65,7 +65,8 @@ type Policy struct {
 	// where the answer matters, be it twice. The later of the two counts: no
 	// Hint brings a client back before a Retry-After that can be read. An error
 	// means that there is no hint, and ErrNoHint that there is nothing amiss
-	// with that. nil reads Retry-After alone.
+	// with that. It is not asked about the 3xx of a redirect that is followed.
+	// nil reads Retry-After alone.
 	Hint func(h http.Header, received time.Time) (Hint, error)
 }
 

@@ -1,12 +1,14 @@
 package retryafter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,10 +133,11 @@ func (r Report) String() string {
 
 // ReportOf returns what happened to the call that ended in resp. It is kept
 // in resp.Request's context, so it survives RoundTrippers that wrap a
-// Transport or are wrapped by one. A response that no Transport returned, and
-// one that settled its call at the first attempt, report one attempt and
-// Final; for the time that such a call waited for a redirect or the Limiter,
-// see Trace.Done. A nil resp gives the zero Report: the error tells, see Error.
+// Transport, or are wrapped by one, where they leave resp.Request as it is. A
+// response that no Transport returned, and one that settled its call at the
+// first attempt, report one attempt and Final; for the time that such a call
+// waited for a redirect or the Limiter, see Trace.Done. A nil resp gives the
+// zero Report: the error tells, see Error.
 func ReportOf(resp *http.Response) Report {
 	if resp == nil {
 		return Report{}
@@ -213,27 +216,43 @@ func redact(err error) string {
 	if err == nil {
 		return "no cause"
 	}
-	return redactIn(err, err.Error())
+	text := err.Error()
+	urls := urlsIn(err, nil)
+	// One may begin with another.
+	slices.SortFunc(urls, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, u := range urls {
+		safe := redactURL(u)
+		// Quoted as url.Error does it, or once more by who quotes that.
+		once := quoted(u)
+		for _, written := range []string{quoted(once), once, u} {
+			text = strings.ReplaceAll(text, written, safe)
+		}
+	}
+	return text
 }
 
-// redactIn redacts in text the URLs of every *url.Error in err's tree.
-func redactIn(err error, text string) string {
-	if u, ok := err.(*url.Error); ok {
-		safe := redactURL(u.URL)
-		text = strings.ReplaceAll(text, strconv.Quote(u.URL), strconv.Quote(safe)) // as url.Error writes it
-		text = strings.ReplaceAll(text, u.URL, safe)
+// quoted is s as strconv.Quote writes it, without the marks.
+func quoted(s string) string {
+	q := strconv.Quote(s)
+	return q[1 : len(q)-1]
+}
+
+// urlsIn appends the URLs of every *url.Error in err's tree.
+func urlsIn(err error, urls []string) []string {
+	if u, ok := err.(*url.Error); ok && u.URL != "" {
+		urls = append(urls, u.URL)
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
-			text = redactIn(inner, text)
+			urls = urlsIn(inner, urls)
 		}
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			text = redactIn(inner, text)
+			urls = urlsIn(inner, urls)
 		}
 	}
-	return text
+	return urls
 }
 
 func redactURL(raw string) string {

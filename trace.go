@@ -17,8 +17,9 @@ type Trace struct {
 	AttemptDone func(Attempt)
 
 	// Waiting runs before each wait that the Transport knows the length of,
-	// with the number that will be slept. For the Limiter it is the least that
-	// it will be: other calls may come before this one.
+	// with the number that will be slept. For the Limiter it is what it would
+	// be as things stand: other calls may come before this one, or leave the
+	// queue that it joins.
 	Waiting func(WaitInfo)
 
 	// Done runs once a call, last, also where nothing was sent.

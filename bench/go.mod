@@ -10,6 +10,7 @@ replace (
 
 require (
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.24.0
+	github.com/HdrHistogram/hdrhistogram-go v1.2.0
 	github.com/PuerkitoBio/rehttp v1.4.0
 	github.com/cenkalti/backoff/v4 v4.3.0
 	github.com/cenkalti/backoff/v5 v5.0.3

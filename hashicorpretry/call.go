@@ -19,40 +19,47 @@ type call struct {
 
 // RoundTrip makes one attempt.
 func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
+	var err error
 	if n := retryafter.AttemptNumber(req.Context()); n > 1 {
-		if err := c.prepare(req, n-1); err != nil {
-			if req.Body != nil {
-				req.Body.Close()
-			}
-			return nil, err
-		}
+		err = c.prepare(req, n-1)
 	}
-	resp, err := c.send(req)
-	c.resp = resp
-	return resp, err
+	if err == nil && missing(req.Body) {
+		err = errNoBody
+	}
+	if err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, err
+	}
+	c.resp, err = c.send(req)
+	return c.resp, err
 }
 
 // prepare does what go-retryablehttp does before a retry. Its request is a
 // clone, made for this attempt.
 func (c *call) prepare(req *http.Request, retry int) error {
-	again := req.GetBody
-	if req.Body == nil || req.Body == http.NoBody {
-		again = nil
-	}
 	if prepare := c.client.PrepareRetry; prepare != nil {
+		again := req.GetBody
+		if req.Body == nil || req.Body == http.NoBody {
+			again = nil
+		}
 		if err := prepare(req); err != nil {
 			return err
 		}
-	}
-	// The GetBody of a retryablehttp.Request may rewind the one reader that it
-	// has. That was done when the attempt before could still read from it.
-	if again != nil {
-		body, err := again()
-		if err != nil {
-			return err
+		// The hook may have read the body, or taken it away.
+		if again != nil {
+			if req.Body != nil {
+				req.Body.Close()
+			}
+			var err error
+			if req.Body, err = again(); err != nil {
+				return err
+			}
+			if req.Body == nil {
+				return errNoBody
+			}
 		}
-		req.Body.Close()
-		req.Body = body
 	}
 	if hook := c.client.RequestLogHook; hook != nil {
 		hook(c.logger(), req, retry)
@@ -65,7 +72,7 @@ func (c *call) send(req *http.Request) (*http.Response, error) {
 	if c.timeout <= 0 {
 		return c.base.RoundTrip(req)
 	}
-	ctx, cancel := context.WithTimeoutCause(req.Context(), c.timeout, retryafter.ErrAttemptTimeout)
+	ctx, cancel := context.WithTimeoutCause(req.Context(), c.timeout, errTimeout)
 	sent := req.WithContext(ctx)
 	resp, err := c.base.RoundTrip(sent)
 	if err != nil || resp == nil || resp.Body == nil {
@@ -77,6 +84,18 @@ func (c *call) send(req *http.Request) (*http.Response, error) {
 		resp.Request = req // whose context does not end with the body
 	}
 	return resp, err
+}
+
+// errTimeout is what HTTPClient.Timeout ends an attempt with, or the reading of
+// its body, as that of net/http.
+var errTimeout error = timeout{}
+
+type timeout struct{}
+
+func (timeout) Error() string { return "hashicorpretry: HTTPClient.Timeout exceeded" }
+func (timeout) Timeout() bool { return true }
+func (timeout) Is(target error) bool {
+	return target == context.DeadlineExceeded || target == retryafter.ErrAttemptTimeout
 }
 
 // timedBody releases an attempt's timer when its body is done with.
@@ -119,7 +138,7 @@ func (c *call) trace(t *retryafter.Trace) *retryafter.Trace {
 // waiting does what go-retryablehttp does between an attempt and the wait for
 // the next.
 func (c *call) waiting(w retryafter.WaitInfo) {
-	if hook := c.client.ResponseLogHook; hook != nil && c.resp != nil {
+	if hook := c.client.ResponseLogHook; hook != nil && c.resp != nil && w.Err == nil { // else it was discarded
 		hook(c.logger(), c.resp)
 	}
 	c.resp = nil

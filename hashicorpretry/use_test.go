@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,6 +125,42 @@ func TestAResponseIsShownOnceThoughTwoWaitsFollowIt(t *testing.T) {
 	})
 }
 
+// TestADiscardedResponseIsNotShown: where a Base returns an error beside it, and
+// where it came too late.
+func TestADiscardedResponseIsNotShown(t *testing.T) {
+	for name, late := range map[string]bool{"beside an error": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts, discarded := 0, &body{Reader: strings.NewReader("text")}
+				c := quiet(&retryafter.Transport{
+					Policy: atOnce(), AttemptTimeout: time.Second,
+					Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+						if attempts++; attempts > 1 {
+							return &http.Response{StatusCode: 204, Body: http.NoBody, Request: req}, nil
+						}
+						resp := &http.Response{StatusCode: 200, Body: discarded, Request: req}
+						if late {
+							<-req.Context().Done()
+							return resp, nil
+						}
+						return resp, io.EOF
+					}),
+				})
+				var shown list
+				c.ResponseLogHook = func(_ retryablehttp.Logger, resp *http.Response) { shown.add("%d", resp.StatusCode) }
+				resp, err := c.Get("http://example.com/")
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if diff := cmp.Diff(list{"204"}, shown); diff != "" || attempts != 2 || !discarded.closed {
+					t.Errorf("%d attempts (-want +got):\n%s", attempts, diff)
+				}
+			})
+		})
+	}
+}
+
 func TestAnErrorOfPrepareRetryEndsTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{replies: []reply{{status: 503}}}
@@ -192,6 +226,33 @@ func TestBodiesAreOpenedAndClosedInTurn(t *testing.T) {
 			for i, a := range s.attempts {
 				if sent := opened[at[i]-1]; a.Body != "text" || sent.read != len("text") {
 					t.Errorf("attempt %d sent %q, and %d bytes of its own body", i+1, a.Body, sent.read)
+				}
+			}
+		})
+	}
+}
+
+// TestPrepareRetryMayTakeTheBodyAway: a hook that has read it to sign it.
+func TestPrepareRetryMayTakeTheBodyAway(t *testing.T) {
+	for name, given := range map[string]any{"bytes": []byte("text"), "one reader": strings.NewReader("text")} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{replies: []reply{{status: 500}, {status: 500}, {status: 200}}}
+			c := quiet(&retryafter.Transport{Base: s, Policy: atOnce()})
+			c.PrepareRetry = func(req *http.Request) error {
+				text, err := io.ReadAll(req.Body)
+				if string(text) != "text" {
+					t.Errorf("%q to sign", text)
+				}
+				req.Body.Close()
+				req.Body = nil
+				return err
+			}
+			if _, err := put(t, c, given); err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range s.attempts {
+				if a.Body != "text" || len(s.attempts) != 3 {
+					t.Errorf("attempt %d of %d sent %q", i+1, len(s.attempts), a.Body)
 				}
 			}
 		})
@@ -341,6 +402,20 @@ func TestTheTimeoutOfTheHTTPClientBoundsEachAttempt(t *testing.T) {
 	})
 }
 
+func TestAnAttemptThatTheTimeoutEndsSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{replies: []reply{{takes: time.Minute}}}
+		c := retryablehttp.NewClient()
+		c.Logger = nil
+		c.HTTPClient = &http.Client{Transport: s, Timeout: 5 * time.Second}
+		hashicorpretry.Use(c, &retryafter.Transport{Policy: atOnce()})
+		_, err := c.Get("http://example.com/")
+		if isTheTimeout(t, err); len(s.attempts) != 3 {
+			t.Errorf("%d attempts", len(s.attempts))
+		}
+	})
+}
+
 func TestTheTimeoutOfTheHTTPClientBoundsTheBody(t *testing.T) {
 	for _, way := range []string{"stalled", "read", "closed unread", "none", "failed"} {
 		t.Run(way, func(t *testing.T) {
@@ -373,9 +448,10 @@ func TestTheTimeoutOfTheHTTPClientBoundsTheBody(t *testing.T) {
 						t.Error("the attempt ended with its header")
 					}
 					_, err := io.ReadAll(resp.Body)
-					if !errors.Is(err, retryafter.ErrAttemptTimeout) || time.Since(begin) != 5*time.Second {
+					if time.Since(begin) != 5*time.Second {
 						t.Errorf("%v after %v", err, time.Since(begin))
 					}
+					isTheTimeout(t, err)
 				case "read":
 					if text, err := io.ReadAll(resp.Body); string(text) != "all" || err != nil {
 						t.Errorf("%q, %v", text, err)
@@ -391,6 +467,19 @@ func TestTheTimeoutOfTheHTTPClientBoundsTheBody(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// isTheTimeout holds err to what net/http says where a client's Timeout passes.
+func isTheTimeout(t *testing.T, err error) {
+	t.Helper()
+	timeouter, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	if !ok || !timeouter.Timeout() || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, retryafter.ErrAttemptTimeout) ||
+		!strings.Contains(err.Error(), "HTTPClient.Timeout") || strings.Contains(err.Error(), "header") {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -417,6 +506,35 @@ func TestUseAgainReplaces(t *testing.T) {
 		resp.Body.Close()
 		if len(s.attempts) != attempts {
 			t.Errorf("%d attempts, want %d", len(s.attempts), attempts)
+		}
+	}
+}
+
+// TestUseReplacesWhatAnotherUseSet, wherever it finds it: the attempts would
+// multiply.
+func TestUseReplacesWhatAnotherUseSet(t *testing.T) {
+	before := http.DefaultTransport
+	defer func() { http.DefaultTransport = before }()
+	for _, where := range []string{"Base", "HTTPClient", "DefaultTransport"} {
+		s := &script{replies: []reply{{status: 500}}}
+		old := quiet(&retryafter.Transport{Base: s, Policy: atOnce()})
+		c, tr := &retryablehttp.Client{HTTPClient: &http.Client{}}, &retryafter.Transport{Policy: atOnce()}
+		switch where {
+		case "Base":
+			tr.Base = old.HTTPClient.Transport
+		case "HTTPClient":
+			c.HTTPClient = old.HTTPClient
+		case "DefaultTransport":
+			http.DefaultTransport = old.HTTPClient.Transport
+		}
+		hashicorpretry.Use(c, tr)
+		resp, err := c.Get("http://example.com/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if len(s.attempts) != 3 {
+			t.Errorf("%s: %d attempts, want 3", where, len(s.attempts))
 		}
 	}
 }
@@ -495,6 +613,58 @@ func TestACookieIsSentOnceAnAttempt(t *testing.T) {
 	}
 }
 
+// TestAnErrorHandlerIsAskedOnErrors, and told how many tries there were.
+func TestAnErrorHandlerIsAskedOnErrors(t *testing.T) {
+	mine, bad := errors.New("mine"), errors.New("not what was asked for")
+	for _, test := range []struct {
+		name    string
+		replies []reply
+		handle  retryablehttp.ResponseHandlerFunc
+		asked   string // what the handler was given
+	}{
+		{name: "broken for good", replies: []reply{{err: io.EOF}}, asked: "response 0, EOF, 3 tries"},
+		{name: "not to be cured", replies: []reply{{err: failures["x509"]}}, asked: "response 0, tls: failed to verify certificate: x509: certificate signed by unknown authority, 1 tries"},
+		{name: "gives up with a response", replies: []reply{{status: 500}}},
+		{name: "well", replies: []reply{{status: 200}}},
+		{
+			name: "ResponseHandlerFunc", replies: []reply{{status: 500}, {status: 200}},
+			handle: func(*http.Response) error { return bad }, asked: "response 200, not what was asked for, 2 tries",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := retryablehttp.NewClient()
+			c.Logger, c.HTTPClient.Transport = nil, &script{replies: test.replies}
+			asked := ""
+			c.ErrorHandler = func(resp *http.Response, err error, tries int) (*http.Response, error) {
+				status := 0
+				if resp != nil {
+					status = resp.StatusCode
+					resp.Body.Close()
+				}
+				asked += fmt.Sprintf("response %d, %v, %d tries", status, cause(err), tries)
+				if e, ok := errors.AsType[*retryafter.Error](err); ok {
+					asked = fmt.Sprintf("response %d, %v, %d tries", status, e.Err, tries)
+				}
+				return nil, mine
+			}
+			hashicorpretry.Use(c, &retryafter.Transport{Policy: atOnce()})
+			hashicorpretry.Use(c, &retryafter.Transport{Policy: atOnce()}) // again, with the same handler
+			req, err := retryablehttp.NewRequest("GET", "http://example.com/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.SetResponseHandler(test.handle)
+			resp, err := c.Do(req)
+			if resp != nil {
+				resp.Body.Close()
+			}
+			if asked != test.asked || errors.Is(err, mine) != (test.asked != "") || (resp == nil) != (test.asked != "") {
+				t.Errorf("asked %q, want %q; %v, %v", asked, test.asked, resp, err)
+			}
+		})
+	}
+}
+
 func TestAResponseHandlerGetsTheLastResponse(t *testing.T) {
 	s := &script{replies: []reply{{status: 500}}}
 	c := quiet(&retryafter.Transport{Base: s, Policy: atOnce()})
@@ -510,59 +680,6 @@ func TestAResponseHandlerGetsTheLastResponse(t *testing.T) {
 		t.Fatalf("%v, %v, handled %d times after %d attempts", resp, err, handled, len(s.attempts))
 	}
 	resp.Body.Close()
-}
-
-// TestABodyOfOneReaderIsWholeInEachAttempt: an *os.File is one reader for all
-// attempts, and a server may refuse a request while its body is still read.
-func TestABodyOfOneReaderIsWholeInEachAttempt(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "upload")
-	const text = "all of the file"
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	var sent list
-	c := retryablehttp.NewClient()
-	c.Logger = nil
-	c.HTTPClient.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
-		if len(sent) == 2 {
-			whole, err := io.ReadAll(req.Body)
-			sent.add("%s, %v", whole, err)
-			return &http.Response{StatusCode: 201, Body: http.NoBody, Request: req}, nil
-		}
-		some := make([]byte, 3)
-		n, err := io.ReadFull(req.Body, some)
-		sent.add("%s, %v", some[:n], err)
-		return &http.Response{StatusCode: 503, Body: &reading{from: req.Body}, Request: req}, nil
-	})
-	hashicorpretry.Use(c, &retryafter.Transport{Policy: atOnce()})
-	req, err := retryablehttp.NewRequest("PUT", "http://example.com/", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if diff := cmp.Diff(list{"all, <nil>", "all, <nil>", text + ", <nil>"}, sent); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// reading is the body of an early response: the request's body is read on
-// until it is closed.
-type reading struct{ from io.Reader }
-
-func (r *reading) Read([]byte) (int, error) { return 0, io.EOF }
-
-func (r *reading) Close() error {
-	_, err := io.ReadFull(r.from, make([]byte, 5))
-	return err
 }
 
 func TestTheLimiterAndTheBudgetOfTheTransportHold(t *testing.T) {

@@ -51,10 +51,15 @@ var anthropicRetry = ShouldRetry("X-Should-Retry", func(a retryafter.Attempt) bo
 	return retryafter.DefaultRetry(a)
 })
 
-// Retry is for Policy.Retry. It obeys x-should-retry. Otherwise a 529
-// (overloaded) is worth another attempt, and a 429 is where the response says
-// when: one that doesn't is for a spent budget, and stays until that is renewed.
-// For the rest it is DefaultRetry.
+// Retry is for Policy.Retry. It obeys x-should-retry as [ShouldRetry] does, that
+// is "true" on a status of 400 or above; Anthropic's library doesn't read the
+// field of a success. Otherwise a 529 (overloaded) is worth another attempt, and
+// a 429 is where the response says when: one that doesn't is for a spent budget,
+// and stays until that is renewed. For the rest it is DefaultRetry.
+//
+// A 529 that says no time waits the local backoff, and the default one begins at
+// 100 ms: its second that a 429 or 503 waits at least is for these alone. To
+// begin at more, set Policy.Backoff; the example of Retry does.
 func (Anthropic) Retry(a retryafter.Attempt) bool { return anthropicRetry(a) }
 
 // When is for Gate.When: a 529 holds a Gate too.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"github.com/retryafter-go/retryafter"
 	"github.com/retryafter-go/retryafter/hints"
 )
@@ -69,6 +71,22 @@ func ExampleAnthropic() {
 	// true none 0s
 	// true none 42s
 	// false Final 0s
+}
+
+// Where an overloaded API names no time, the local backoff begins at 2 s here.
+func ExampleAnthropic_Retry() {
+	limits := hints.Anthropic{}
+	policy := retryafter.Policy{Hint: limits.Hint, Retry: limits.Retry, Backoff: func() backoff.BackOff {
+		return backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(2*time.Second),
+			backoff.WithRandomizationFactor(0), // a Policy's Jitter comes on top
+			backoff.WithMaxInterval(time.Minute),
+			backoff.WithMaxElapsedTime(0),
+		)
+	}}
+	d := policy.Decide(retryafter.Attempt{Number: 1, StatusCode: 529, Received: time.Now()}, retryafter.Call{})
+	fmt.Println(d.Retry, d.Local, d.Wait >= d.Local)
+	// Output: true 2s true
 }
 
 func ExampleAzure() {

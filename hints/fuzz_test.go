@@ -20,9 +20,9 @@ import (
 
 var (
 	plainDecimal   = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?$`)
-	plainDuration  = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|us|ns|m|s))+$`)
-	durationPart   = regexp.MustCompile(`([0-9.]+)([a-z]+)`)
-	plainTimestamp = regexp.MustCompile(`^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`)
+	plainDuration  = regexp.MustCompile(`^(?:[0-9]+(?:\.[0-9]+)?(?:h|ms|us|µs|μs|ns|m|s))+$`)
+	durationPart   = regexp.MustCompile(`([0-9.]+)([a-zµμ]+)`)
+	plainTimestamp = regexp.MustCompile(`^([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:)([0-9]{2})(\.[0-9]+)?([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$`)
 )
 
 func rat(s string) *big.Rat {
@@ -42,7 +42,7 @@ func modelOf(m hints.Meaning, s string) (ns *big.Rat, instant bool, parts int) {
 		if !plainDuration.MatchString(s) {
 			return nil, false, 0
 		}
-		unit := map[string]int64{"h": 3600e9, "m": 60e9, "s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}
+		unit := map[string]int64{"h": 3600e9, "m": 60e9, "s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, "μs": 1e3, "ns": 1}
 		for _, part := range durationPart.FindAllStringSubmatch(s, -1) {
 			ns.Add(ns, new(big.Rat).Mul(rat(part[1]), big.NewRat(unit[part[2]], 1)))
 			parts++
@@ -53,14 +53,12 @@ func modelOf(m hints.Meaning, s string) (ns *big.Rat, instant bool, parts int) {
 		if g == nil {
 			return nil, true, 0
 		}
-		t, err := time.Parse(time.RFC3339, g[1]+g[3])
-		if err != nil || t.UTC().Year() < 0 {
+		t, err := time.Parse("2006-01-02t15:04:Z07:00", strings.ToLower(g[1])+strings.ToUpper(g[4]))
+		seconds := rat(g[2] + g[3])
+		if err != nil || seconds.Cmp(big.NewRat(61, 1)) >= 0 || t.UTC().Year() < 0 {
 			return nil, true, 0
 		}
-		ns.Mul(big.NewRat(t.Unix(), 1), big.NewRat(1e9, 1))
-		if g[2] != "" {
-			ns.Add(ns, new(big.Rat).Mul(rat("0"+g[2]), big.NewRat(1e9, 1)))
-		}
+		ns.Mul(seconds.Add(seconds, big.NewRat(t.Unix(), 1)), big.NewRat(1e9, 1))
 		return ns, true, 1
 	}
 	if !plainDecimal.MatchString(s) {

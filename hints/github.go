@@ -1,7 +1,6 @@
 package hints
 
 import (
-	"math"
 	"net/http"
 	"time"
 
@@ -32,13 +31,14 @@ type GitHub struct{}
 var gitHub = Reset{Field: "X-Ratelimit-Reset", Meaning: EpochSeconds, Remaining: "X-Ratelimit-Remaining"}
 
 // Hint is a [Reader] of x-ratelimit-reset where x-ratelimit-remaining is 0. The
-// delay ends a second after the instant that was named, since that is to have
-// passed; GitHub's own client does the same (src/index.ts of
-// github.com/octokit/plugin-throttling.js).
+// delay ends a second after the instant that was named, also where that is now
+// or just gone by, since it is to have passed; GitHub's own client does the same
+// (src/index.ts of github.com/octokit/plugin-throttling.js).
 func (GitHub) Hint(h http.Header, received time.Time) (retryafter.Hint, error) {
 	hint, err := gitHub.Hint(h, received)
-	if hint.Delay > 0 {
-		hint.Delay += min(time.Second, math.MaxInt64-hint.Delay)
+	if err == nil && !hint.Date.IsZero() {
+		later, _ := until(hint.Date.Add(time.Second), h, received)
+		hint.Delay = later.Delay
 	}
 	return hint, err
 }

@@ -41,6 +41,7 @@ func (OpenAI) Hint(h http.Header, received time.Time) (retryafter.Hint, error) {
 
 var openAIRetry = ShouldRetry("X-Should-Retry", nil)
 
-// Retry is for Policy.Retry. It obeys x-should-retry; for the rest it is
-// DefaultRetry.
+// Retry is for Policy.Retry. It obeys x-should-retry as [ShouldRetry] does, that
+// is "true" on a status of 400 or above, for which alone OpenAI's library reads
+// the field; for the rest it is DefaultRetry.
 func (OpenAI) Retry(a retryafter.Attempt) bool { return openAIRetry(a) }

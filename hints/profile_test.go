@@ -100,6 +100,8 @@ func TestProfiles(t *testing.T) {
 	}{
 		{"GitHub: the primary limit, waited for", patient, "GET", nil, 403, gitHubLimit("0", 30*time.Minute), 30*time.Minute + time.Second, 31 * time.Minute, 0},
 		{"GitHub: the same as a 429", patient, "GET", nil, 429, gitHubLimit("0", 30*time.Minute), 30*time.Minute + time.Second, 31 * time.Minute, 0},
+		{"GitHub: the primary limit, whose instant is now", patient, "GET", nil, 403, gitHubLimit("0", 0), time.Second, 3 * time.Second, 0},
+		{"GitHub: the primary limit, whose instant is gone by", patient, "GET", nil, 403, gitHubLimit("0", -time.Second), 0, time.Second, 0},
 		{"GitHub: the primary limit, further away than MaxWait", github, "GET", nil, 403, gitHubLimit("0", 30*time.Minute), -1, 0, retryafter.WaitTooLong},
 		{"GitHub: no permission", patient, "GET", nil, 403, gitHubLimit("42", 30*time.Minute), -1, 0, retryafter.Final},
 		{"GitHub: no permission, and no field", patient, "GET", nil, 403, fields(), -1, 0, retryafter.Final},
@@ -119,11 +121,16 @@ func TestProfiles(t *testing.T) {
 		{"OpenAI: the server says no", openAI, "POST", keyed, 429, fields("x-should-retry", "false", "retry-after-ms", "1500"), -1, 0, retryafter.Final},
 		{"OpenAI: the server says yes", openAI, "POST", keyed, 400, fields("x-should-retry", "true", "retry-after-ms", "1500"), 1500 * time.Millisecond, 3 * time.Second, 0},
 		{"OpenAI: the server says yes to what is unsafe", openAI, "POST", nil, 400, fields("x-should-retry", "true"), -1, 0, retryafter.MethodNotIdempotent},
+		{"OpenAI: the server says yes to what it did", openAI, "POST", keyed, 200, fields("x-should-retry", "true", "retry-after-ms", "1500"), -1, 0, retryafter.Final},
+		{"OpenAI: the server says yes to what is not there", openAI, "GET", nil, 404, fields("x-should-retry", "true"), 0, time.Second, 0},
 		{"OpenAI: nothing said", openAI, "POST", keyed, 429, fields(), time.Second, 3 * time.Second, 0},
 
 		{"Anthropic: overloaded", anthropic, "POST", keyed, 529, fields(), 0, time.Second, 0},
 		{"Anthropic: overloaded, with a delay", anthropic, "POST", keyed, 529, fields("Retry-After", "20"), 20 * time.Second, 30 * time.Second, 0},
 		{"Anthropic: overloaded, and the server says no", anthropic, "POST", keyed, 529, fields("x-should-retry", "false"), -1, 0, retryafter.Final},
+		{"Anthropic: the server says yes to what it did", anthropic, "POST", keyed, 200, fields("x-should-retry", "true", "Retry-After", "1"), -1, 0, retryafter.Final},
+		{"Anthropic: the server says yes to a redirect", anthropic, "GET", nil, 302, fields("x-should-retry", "true"), -1, 0, retryafter.Final},
+		{"Anthropic: the server says yes", anthropic, "POST", keyed, 400, fields("x-should-retry", "true", "Retry-After", "20"), 20 * time.Second, 30 * time.Second, 0},
 		{"Anthropic: a rate limit", anthropic, "POST", keyed, 429, fields("Retry-After", "20"), 20 * time.Second, 30 * time.Second, 0},
 		{"Anthropic: a rate limit in milliseconds", anthropic, "POST", keyed, 429, fields("retry-after-ms", "1500"), 1500 * time.Millisecond, 3 * time.Second, 0},
 		{"Anthropic: a rate limit that says when it is full again", anthropic, "POST", keyed, 429, func(now time.Time) http.Header {

@@ -54,13 +54,16 @@ func First(readers ...Reader) Reader {
 }
 
 // ShouldRetry gives a function for Policy.Retry that obeys the server where a
-// field of the response is "false" or "true", whatever the status, and otherwise
-// asks otherwise, or [retryafter.DefaultRetry] where that is nil. "false" counts
-// more than "true" where both were sent; any other value counts as absent. As
-// with every Retry function, "true" does not make an unsafe request safe.
+// field of the response is "false", whatever the status, or "true" and the
+// status 400 or above. Otherwise it asks otherwise, or [retryafter.DefaultRetry]
+// where that is nil. "false" counts more than "true" where both were sent; any
+// other value counts as absent. As with every Retry function, "true" does not
+// make an unsafe request safe.
 //
-// Stripe sends Stripe-Should-Retry, which its libraries obey so
-// (stripe/_http_client.py of github.com/stripe/stripe-python, at commit 0861c88).
+// Stripe sends Stripe-Should-Retry, and its libraries obey it
+// (stripe/_http_client.py of github.com/stripe/stripe-python, at commit 0861c88,
+// and stripe.go of github.com/stripe/stripe-go, v84.4.1). They would obey "true"
+// on a success too; here nothing repeats what was done.
 func ShouldRetry(field string, otherwise func(retryafter.Attempt) bool) func(retryafter.Attempt) bool {
 	if otherwise == nil {
 		otherwise = retryafter.DefaultRetry
@@ -77,7 +80,7 @@ func ShouldRetry(field string, otherwise func(retryafter.Attempt) bool) func(ret
 				}
 			}
 		}
-		return said || otherwise(a)
+		return said && a.StatusCode >= 400 || otherwise(a)
 	}
 }
 

@@ -237,6 +237,14 @@ func TestShouldRetryObeysTheServer(t *testing.T) {
 		{500, []string{"true"}, never, true},
 		{400, nil, always, true},
 		{400, []string{"false"}, always, false},
+		{200, []string{"true"}, nil, false}, // what is done is not done again
+		{202, []string{"true"}, nil, false},
+		{304, []string{"true"}, nil, false},
+		{399, []string{"true"}, nil, false},
+		{200, []string{"true"}, always, true},
+		{200, []string{"false"}, always, false},
+		{0, []string{"true"}, nil, false},
+		{599, []string{"true"}, nil, true},
 	} {
 		h := http.Header{}
 		for _, line := range tc.lines {

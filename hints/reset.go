@@ -21,7 +21,7 @@ const (
 	Duration                             // a delay in the units that package time writes, from h to ns, as in 6m0s or 20ms
 	EpochSeconds                         // an instant, in seconds since 1970 in UTC, as in 1789646400
 	EpochMilliseconds                    // an instant, in milliseconds since then
-	Timestamp                            // an instant as in RFC 3339, as in 2026-09-08T12:00:00Z
+	Timestamp                            // an instant as in RFC 3339, as in 2026-09-08T12:00:00Z; t and z, and a second 60, are read too
 )
 
 // A Reset is a field that says when to come back. Its method Hint is a [Reader].
@@ -72,7 +72,8 @@ func (r Reset) Hint(h http.Header, received time.Time) (retryafter.Hint, error) 
 	found := false
 	for _, line := range lines {
 		for member := range members(line) {
-			if hint, ok := r.Meaning.read(member, h, received); ok && (!found || hint.Delay > latest.Delay) {
+			hint, ok := r.Meaning.read(member, h, received)
+			if ok && (!found || hint.Delay > latest.Delay || hint.Delay == latest.Delay && hint.Date.After(latest.Date)) {
 				latest, found = hint, true
 			}
 		}
@@ -152,12 +153,12 @@ func (m Meaning) read(s string, h http.Header, received time.Time) (retryafter.H
 	}
 }
 
-// units are those of package time, without the ones that are not ASCII.
+// units are those of package time, with both its letters for micro.
 var units = [...]struct {
 	name string
 	unit time.Duration
 }{
-	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", time.Nanosecond},
+	{"ms", time.Millisecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"μs", time.Microsecond}, {"ns", time.Nanosecond},
 	{"h", time.Hour}, {"m", time.Minute}, {"s", time.Second},
 }
 
@@ -186,12 +187,23 @@ func readDuration(s string) (time.Duration, bool) {
 	return sum, true
 }
 
-// readTimestamp reads an instant of RFC 3339, rounded up to nanoseconds.
+// readTimestamp reads an instant of RFC 3339, rounded up to nanoseconds. As in a
+// Retry-After, any minute may have a second 60: the second after :59.
 func readTimestamp(s string) (time.Time, bool) {
+	const hour, second = len("2006-01-02T"), len("2006-01-02T15:04:")
+	s = strings.ToUpper(s)
+	leap := time.Duration(0)
+	if len(s) > second && strings.HasPrefix(s[second:], "60") {
+		s, leap = s[:second]+"59"+s[second+2:], time.Second
+	}
 	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || s[len("2006-01-02T1")] == ':' { // an hour of one digit
+	if err != nil || s[hour+1] == ':' { // an hour of one digit
 		return time.Time{}, false
 	}
+	if zone := s[len(s)-len("hh:mm"):]; s[len(s)-1] != 'Z' && (zone[:2] > "23" || zone[3:] > "59") {
+		return time.Time{}, false // package time takes +24:60
+	}
+	t = t.Add(leap)
 	if _, fraction, ok := strings.Cut(s, "."); ok && len(fraction) > 9 {
 		if end := strings.IndexAny(fraction, "Z+-"); end > 9 && strings.Trim(fraction[9:end], "0") != "" {
 			t = t.Add(1)

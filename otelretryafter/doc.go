@@ -12,18 +12,31 @@
 // the third with 2. There is no HTTP span around them. Each attempt carries its
 // own trace context to the server, so the server's spans lie below the attempt
 // that caused them. Names and attributes are those of the HTTP semantic
-// conventions, version 1.43.0. What the convention leaves open:
+// conventions, version 1.43.0, and the instrumentation scope has the version of
+// this module. What the convention leaves open:
 //
 //   - A span ends when the response header has arrived, as the convention
 //     prefers where a body may be left unread. The body is not touched; what
 //     fails while it is read is not in the span.
-//   - url.full has neither userinfo nor query nor fragment, and the URL of a
-//     *url.Error, in whatever text, neither userinfo nor query. Paths and other
-//     texts of errors are told as they are.
 //   - error.type is the status, "timeout", or the Go type of the error.
-//   - An attempt that its caller cancels is no error.
 //   - A redirect that http.Client follows counts as a resend, also for the
 //     attempts of the hop.
+//
+// From the convention it deviates on purpose in two things, and leaves out one
+// that it recommends:
+//
+//   - url.full has neither userinfo nor query nor fragment. The convention wants
+//     the fragment, REDACTED in the place of userinfo, and the query but for the
+//     values of a short list of names. What in a query or a fragment is secret
+//     is known to its API alone, and a trace is read by more people than may see
+//     it. For the same reason the URL of a *url.Error, in whatever text, has
+//     neither userinfo nor query. Paths and other texts of errors are told as
+//     they are.
+//   - An attempt that its caller cancels is no error, and its status stays unset.
+//     The convention takes a canceled request for a failed one; but it was the
+//     caller's will, and would count against a server that did nothing wrong.
+//   - network.peer.address and network.peer.port are not set: a response does not
+//     tell them, and a hook into each connection is more than they are worth.
 //
 // What happens between attempts is told by events of the caller's span, the one
 // in the request's context: "retryafter.wait" as a wait begins and
@@ -43,6 +56,9 @@
 //   - retryafter.limiter.duration is how long, in seconds, a call waited for
 //     its Limiter: by method.
 //
+// http.client.request.duration and http.client.request.body.size are not among
+// them: see below for who records those.
+//
 // No label is taken from a URL, a key, or the text of an error, and unknown
 // methods and statuses are put together, so the number of series is bounded
 // whatever is called and whatever it answers. Who wants hosts in them says so by
@@ -51,8 +67,8 @@
 // # With otelhttp
 //
 // Programs that use go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp
-// can keep its spans, and its http.client.request.duration of each attempt. It
-// belongs inside, as Transport.Base, with [Resends] below it:
+// can keep its spans, and have its http.client.request.duration and
+// http.client.request.body.size of each attempt. It belongs inside, as Transport.Base, with [Resends] below it:
 //
 //	transport := otelretryafter.Instrument{NoSpans: true}.Wrap(&retryafter.Transport{
 //		Base: otelhttp.NewTransport(otelretryafter.Resends(http.DefaultTransport)),

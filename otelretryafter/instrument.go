@@ -128,7 +128,7 @@ func (i Instrument) tracer() trace.Tracer {
 	if p == nil {
 		p = otel.GetTracerProvider()
 	}
-	return p.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
+	return p.Tracer(scope, trace.WithInstrumentationVersion(version()), trace.WithSchemaURL(semconv.SchemaURL))
 }
 
 func (i Instrument) meter() metric.Meter {
@@ -136,5 +136,5 @@ func (i Instrument) meter() metric.Meter {
 	if p == nil {
 		p = otel.GetMeterProvider()
 	}
-	return p.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	return p.Meter(scope, metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(semconv.SchemaURL))
 }

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -265,6 +268,115 @@ func TestWhyACallStoppedIsTold(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A happening is what events tell of.
+type happening struct {
+	name      string
+	transport retryafter.Transport
+	calls     int   // 1 where 0
+	waits     []any // retryafter.server of each retryafter.wait
+	done      []any // and of each retryafter.done
+}
+
+// happenings bring about everything that events tell.
+func happenings() []happening {
+	return []happening{
+		{name: "seconds", waits: []any{30.0}, done: []any{nil},
+			transport: retryafter.Transport{Base: plays(answers(503, "Retry-After", "30"), answers(200))}},
+		{name: "no seconds", waits: []any{0.0}, done: []any{0.0},
+			transport: retryafter.Transport{Policy: retryafter.Policy{MaxAttempts: 2}, Base: plays(answers(503, "Retry-After", "0"))}},
+		{name: "unreadable", waits: []any{nil}, done: []any{nil},
+			transport: retryafter.Transport{Policy: retryafter.Policy{MaxAttempts: 2}, Base: plays(answers(503, "Retry-After", "soon"))}},
+		{name: "nothing", waits: []any{nil}, done: []any{nil},
+			transport: retryafter.Transport{Policy: retryafter.Policy{MaxAttempts: 2}, Base: plays(answers(503))}},
+		{name: "no response", waits: []any{nil, nil}, done: []any{nil},
+			transport: retryafter.Transport{Base: plays(fails(refused))}},
+		{name: "a wait that is too long", done: []any{3600.0},
+			transport: retryafter.Transport{Base: plays(answers(429, "Retry-After", "3600"))}},
+		{name: "a Gate", calls: 2, waits: []any{30.0}, done: []any{30.0},
+			transport: retryafter.Transport{Policy: retryafter.Policy{MaxAttempts: 1}, Gate: &retryafter.Gate{}, Base: plays(answers(503, "Retry-After", "30"), answers(200))}},
+		{name: "a Gate that is closed too long", calls: 2, done: []any{3600.0, 3600.0},
+			transport: retryafter.Transport{Gate: &retryafter.Gate{}, Base: plays(answers(503, "Retry-After", "3600"))}},
+		{name: "a Limiter", waits: []any{nil, nil, nil}, done: []any{nil}, transport: retryafter.Transport{
+			Limiter: &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(8 * time.Second), StartEmpty: true}, Base: plays(answers(503), answers(200))}},
+		{name: "a Limiter that refuses", done: []any{nil}, transport: retryafter.Transport{
+			Limiter: retryafter.Deny(&retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(time.Minute), StartEmpty: true})}},
+		{name: "a setting that makes no sense", done: []any{nil},
+			transport: retryafter.Transport{AttemptTimeout: -1}},
+	}
+}
+
+// each calls check with the attributes of the events of each happening, by the
+// events' names.
+func each(t *testing.T, check func(h happening, events map[string][]attributes)) {
+	for _, h := range happenings() {
+		synctest.Test(t, func(t *testing.T) {
+			o, events := newTelemetry(), map[string][]attributes{}
+			h.transport.Jitter = retryafter.NoJitter
+			rt := o.instrument().Wrap(&h.transport)
+			ctx, s := o.caller(t.Context())
+			for range max(1, h.calls) {
+				if resp, err := rt.RoundTrip(request(t, ctx, "GET", "http://example.com/")); err == nil {
+					resp.Body.Close()
+				}
+			}
+			s.End()
+			spans := o.spans()
+			for _, e := range spans[len(spans)-1].Events {
+				events[e.Name] = append(events[e.Name], e.Attributes)
+			}
+			check(h, events)
+		})
+	}
+}
+
+func TestWhatTheServerAskedForIsToldWhereItDid(t *testing.T) {
+	each(t, func(h happening, events map[string][]attributes) {
+		for name, want := range map[string][]any{"retryafter.wait": h.waits, "retryafter.done": h.done} {
+			var servers []any
+			for _, attrs := range events[name] {
+				servers = append(servers, attrs["retryafter.server"])
+			}
+			if diff := cmp.Diff(want, servers); diff != "" {
+				t.Errorf("%s: retryafter.server of %s (-want +got):\n%s", h.name, name, diff)
+			}
+		}
+	})
+}
+
+func TestEventsHaveTheAttributesThatTheReadmeNames(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, got := map[string][]string{}, map[string][]string{}
+	name := regexp.MustCompile("`([^`]+\\.[^`]+)`")
+	for line := range strings.Lines(string(readme)) {
+		cells := strings.Split(line, "|")
+		if !strings.HasPrefix(line, "| `retryafter.") || !strings.Contains(cells[1], ", as ") {
+			continue
+		}
+		event := name.FindStringSubmatch(cells[1])[1]
+		for _, m := range name.FindAllStringSubmatch(cells[2], -1) {
+			told[event] = append(told[event], m[1])
+		}
+		slices.Sort(told[event])
+	}
+	each(t, func(_ happening, events map[string][]attributes) {
+		for event, all := range events {
+			for _, attrs := range all {
+				got[event] = slices.AppendSeq(got[event], maps.Keys(attrs))
+			}
+		}
+	})
+	for event := range got {
+		slices.Sort(got[event])
+		got[event] = slices.Compact(got[event])
+	}
+	if diff := cmp.Diff(told, got); diff != "" {
+		t.Errorf("attributes of events (-README +got):\n%s", diff)
 	}
 }
 

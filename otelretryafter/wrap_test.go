@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/trace"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
@@ -377,6 +378,22 @@ func TestLabelsAndMethodsAreTheUsersToAdd(t *testing.T) {
 	})
 }
 
+func TestTheScopeHasNameVersionAndSchema(t *testing.T) {
+	o := newTelemetry()
+	o.call(t, t.Context(), o.instrument().Wrap(&retryafter.Transport{Base: plays(answers(200))}), "GET", "http://example.com/")
+	var all metricdata.ResourceMetrics
+	if err := o.reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for what, scope := range map[string]instrumentation.Scope{
+		"spans": o.recorder.Ended()[0].InstrumentationScope(), "metrics": all.ScopeMetrics[0].Scope,
+	} {
+		if scope.Name != "github.com/retryafter-go/retryafter/otelretryafter" || scope.Version == "" || !strings.HasSuffix(scope.SchemaURL, "/1.43.0") {
+			t.Errorf("%s: %+v", what, scope)
+		}
+	}
+}
+
 func TestUnitsAndBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newTelemetry()
@@ -471,12 +488,15 @@ func TestHooksCostNothingWhereNobodyListens(t *testing.T) {
 	}
 }
 
-func TestTheProgramInTheReadmeBuilds(t *testing.T) {
+var jittered = regexp.MustCompile(`("retryafter\.(?:wait|waited)"):[0-9.]+`)
+
+func TestTheProgramInTheReadmePrintsWhatItSays(t *testing.T) {
+	t.Parallel()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(package main.*?)```").FindAllSubmatch(readme, -1)
+	blocks := regexp.MustCompile("(?s)```go\n(package main.*?)```\n\n[^\n]+\n\n((?:    [^\n]*\n)+)").FindAllSubmatch(readme, -1)
 	if len(blocks) != 1 {
 		t.Fatalf("%d programs in the README", len(blocks))
 	}
@@ -484,9 +504,15 @@ func TestTheProgramInTheReadmeBuilds(t *testing.T) {
 	if err := os.WriteFile(program, blocks[0][1], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("go", "vet", program)
+	cmd := exec.Command("go", "run", program)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	got, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, got)
+	}
+	shown := func(text string) string { return jittered.ReplaceAllString(text, "$1:…") }
+	want := strings.ReplaceAll("\n"+string(blocks[0][2]), "\n    ", "\n")[1:]
+	if diff := cmp.Diff(shown(want), shown(string(got))); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
 	}
 }

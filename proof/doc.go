@@ -8,7 +8,13 @@
 // see. What a header means is known because the test wrote it; what a call
 // must do, because a second implementation in these files says so.
 //
+// TestChaos is the exception: random calls meet a server that fails in every
+// way it knows, over real sockets, and what the server recorded must agree with
+// what a call may do. Its rounds play again by their seeds. Tests named
+// TestNetHTTP hold what the documents say of net/http against it.
+//
 // To look harder than the default does:
 //
 //	go test -rapid.checks=100000
+//	go test -run TestChaos -chaos.time=10m
 package proof

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/retryafter-go/retryafter v0.0.0-00010101000000-000000000000
+	golang.org/x/net v0.57.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -13,5 +14,7 @@ require (
 	go.uber.org/goleak v1.3.0
 	golang.org/x/time v0.16.0
 )
+
+require golang.org/x/text v0.40.0 // indirect
 
 replace github.com/retryafter-go/retryafter => ..

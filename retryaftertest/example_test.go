@@ -124,6 +124,34 @@ func isNeverEarly(t *testing.T) {
 
 func ExampleRecorder() { _ = isNeverEarly }
 
+// Two orders to one path are two calls. The key tells them apart by what the
+// caller has put into the context, which the script, as the Base, sees too. At a
+// server it would be a header field that each call has to itself.
+func sendsEachOrderOnce(t *testing.T) {
+	type order struct{}
+	script := retryaftertest.NewScript(t, retryaftertest.Response{Status: 201, Times: 2})
+	script.Key = func(req *http.Request) retryafter.Key {
+		return retryafter.NewKey(req.Method, req.URL.Path, fmt.Sprint(req.Context().Value(order{})))
+	}
+	client := newClient(script)
+	for _, name := range []string{"apples", "pears"} {
+		ctx := context.WithValue(t.Context(), order{}, name)
+		req, err := http.NewRequestWithContext(ctx, "POST", "http://example.com/orders", strings.NewReader(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	script.CheckOnce()
+	script.CheckBodies()
+}
+
+func ExampleRecorder_key() { _ = sendsEachOrderOnce }
+
 func ExampleTestLimiter() {
 	// In a test, where t is its *testing.T:
 	_ = func(t *testing.T) {
@@ -154,4 +182,5 @@ func TestTheExamplesPass(t *testing.T) {
 	t.Run("survives an outage", survivesAnOutage)
 	t.Run("works over loopback", worksOverLoopback)
 	t.Run("is never early", isNeverEarly)
+	t.Run("sends each order once", sendsEachOrderOnce)
 }

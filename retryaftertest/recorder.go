@@ -31,14 +31,19 @@ import (
 // Handler. It may be used from many goroutines at once; its fields must not
 // change after the first request.
 type Recorder struct {
-	// TB is the test that fails.
+	// TB is the test that fails. It must be set: Transport, Handler and the
+	// checks panic without it.
 	TB testing.TB
 
-	// Key tells which requests are attempts of the same. It is called with a
-	// request whose URL is absolute, at the server too. nil means by method,
-	// host and path. Where calls that look the same go on at once, let the key
-	// tell them apart, unless they are to share what one of them was told. What
-	// has the key "" is recorded and not judged.
+	// Key tells which requests are attempts of the same call. It is called with
+	// a request whose URL is absolute, at the server too. nil means by method,
+	// host and path, for nothing in a request says whether it is another one's
+	// repetition. Two calls of one method to one path, as two POSTs, are then
+	// taken for one: CheckOnce fails, and CheckBodies where they differ. Where a
+	// test makes such calls, let the key tell them apart, by a header field that
+	// is one call's own or, in a client's process, a value in the context.
+	// Calls with different keys do not share what one of them was told. What has
+	// the key "" is recorded and not judged.
 	Key func(*http.Request) retryafter.Key
 
 	mu       sync.Mutex
@@ -60,6 +65,7 @@ type entry struct {
 
 // An Attempt is the record of one request.
 type Attempt struct {
+	Number int // 1 for the first that came
 	Key    retryafter.Key
 	Method string
 	URL    string      // absolute
@@ -109,6 +115,7 @@ func (r *Recorder) Attempts() []Attempt {
 // base means http.DefaultTransport. What base sends again by itself is not
 // seen.
 func (r *Recorder) Transport(base http.RoundTripper) http.RoundTripper {
+	r.test() // here, and not in the middle of a call
 	if base == nil {
 		base = http.DefaultTransport
 	}
@@ -147,6 +154,7 @@ func (t *recordedTransport) CloseIdleConnections() {
 
 // Handler returns a handler that records what next serves.
 func (r *Recorder) Handler(next http.Handler) http.Handler {
+	r.test() // here: net/http recovers from what its handlers panic with
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.TB.Helper()
 		seen := req.WithContext(req.Context())
@@ -212,7 +220,7 @@ func (r *Recorder) begin(req *http.Request) *entry {
 	defer r.mu.Unlock()
 	held := r.holds[key]
 	a := &entry{Attempt: Attempt{
-		Key: key, Method: method(req), URL: req.URL.String(), Header: req.Header.Clone(), Came: now,
+		Number: len(r.attempts) + 1, Key: key, Method: method(req), URL: req.URL.String(), Header: req.Header.Clone(), Came: now,
 		NotBefore: held.until, Whole: true, length: announced(req),
 	}}
 	if r.holds == nil {
@@ -221,8 +229,8 @@ func (r *Recorder) begin(req *http.Request) *entry {
 	r.attempts = append(r.attempts, a)
 	if now.Before(held.until) {
 		told := r.attempts[held.number-1]
-		r.TB.Errorf("retryaftertest: %s is %v early, want it at %s: attempt %d, %s, got %d with Retry-After %q",
-			a.Attempt, held.until.Sub(now), instant(held.until), held.number, told.Attempt, told.Status, told.RetryAfter)
+		r.TB.Errorf("retryaftertest: %s, is %v early, want it at %s: %s%s",
+			a.Attempt, held.until.Sub(now), instant(held.until), told.Attempt, r.hint(key))
 	}
 	return a
 }
@@ -361,12 +369,29 @@ func hostAsSent(host string) string {
 	return strings.ToLower(host)
 }
 
+// hint says how it is told that the attempts of a message are of one call.
+func (r *Recorder) hint(key retryafter.Key) string {
+	if r.Key == nil {
+		return " (where these are calls of their own, tell them apart by Recorder.Key)"
+	}
+	return fmt.Sprintf(" (of key %v)", key)
+}
+
+// test is the test that fails.
+func (r *Recorder) test() testing.TB {
+	if r.TB == nil {
+		panic("retryaftertest: Recorder.TB is nil, must be the test that fails")
+	}
+	return r.TB
+}
+
 // CheckAttempts fails the test where more than most attempts have one key.
 func (r *Recorder) CheckAttempts(most int) {
-	r.TB.Helper()
+	t := r.test()
+	t.Helper()
 	for _, all := range r.byKey() {
 		if len(all) > most {
-			r.TB.Errorf("retryaftertest: %d attempts, want at most %d: %s", len(all), most, list(all))
+			t.Errorf("retryaftertest: %s, want at most %d%s: %s", count(len(all), "attempt"), most, r.hint(all[0].Key), list(all))
 		}
 	}
 }
@@ -374,9 +399,11 @@ func (r *Recorder) CheckAttempts(most int) {
 // CheckOnce fails the test where several attempts have one key that were not
 // safe to repeat, by method and header: see [retryafter.Replayable]. Where only
 // an Idempotency-Key, or an X-Idempotency-Key, makes them so, each must have the
-// same. One that is set without being sent is not seen at a server.
+// same. One that is set without being sent is not seen at a server. Where the
+// test makes several such calls to one path, see Key.
 func (r *Recorder) CheckOnce() {
-	r.TB.Helper()
+	t := r.test()
+	t.Helper()
 	for _, all := range r.byKey() {
 		all = slices.DeleteFunc(all, func(a Attempt) bool {
 			return retryafter.Replayable(&http.Request{Method: a.Method})
@@ -391,7 +418,7 @@ func (r *Recorder) CheckOnce() {
 			}
 		}
 		if len(all) > 1 && what != "" {
-			r.TB.Errorf("retryaftertest: %d attempts %s, want 1: %s", len(all), what, list(all))
+			t.Errorf("retryaftertest: %d attempts %s, want 1%s: %s", len(all), what, r.hint(all[0].Key), list(all))
 		}
 	}
 }
@@ -405,13 +432,15 @@ func (a Attempt) sameOperation(b Attempt) bool {
 // CheckBodies fails the test where a request's body broke off, and where the
 // bodies of attempts with one key differ. Of a body that was not read to its
 // end, as where the server answers before that, what was read is compared, and
-// its length where that was announced.
+// its length where that was announced. Where the test makes several calls of one
+// method to one path, see Key.
 func (r *Recorder) CheckBodies() {
-	r.TB.Helper()
+	t := r.test()
+	t.Helper()
 	for _, all := range r.byKey() {
 		all = slices.DeleteFunc(all, func(a Attempt) bool {
 			if a.BodyErr != nil {
-				r.TB.Errorf("retryaftertest: the body of %s broke off after %d bytes: %v", a, len(a.Body), a.BodyErr)
+				t.Errorf("retryaftertest: the body of %s, broke off after %s: %v", a, count(len(a.Body), "byte"), a.BodyErr)
 			}
 			return a.BodyErr != nil
 		})
@@ -419,11 +448,11 @@ func (r *Recorder) CheckBodies() {
 		sized := max(0, slices.IndexFunc(all, func(a Attempt) bool { return a.length >= 0 }))
 		for _, a := range all {
 			if want := all[first]; !a.sameBody(want) {
-				r.TB.Errorf("retryaftertest: the body of %s is %s, want %s as of that at %s",
-					a, brief(a.Body), brief(want.Body), instant(want.Came))
+				t.Errorf("retryaftertest: the body of %s, is %s, want %s as of attempt %d%s",
+					a, brief(a.Body), brief(want.Body), want.Number, r.hint(a.Key))
 			} else if want := all[sized]; a.length >= 0 && a.length != want.length {
-				r.TB.Errorf("retryaftertest: the body of %s is announced to have %d bytes, want %d as of that at %s",
-					a, a.length, want.length, instant(want.Came))
+				t.Errorf("retryaftertest: the body of %s, is announced to have %s, want %d as of attempt %d%s",
+					a, count(int(a.length), "byte"), want.length, want.Number, r.hint(a.Key))
 			}
 		}
 	}
@@ -464,13 +493,37 @@ func list(all []Attempt) string {
 	return lines.String()
 }
 
-// String is what a message says of a: nothing of its URL's userinfo and query.
+// String says what was sent, and what came of it, as in
+//
+//	attempt 1, GET http://example.com/ at 10:00:00.000000, got 503 with Retry-After "60"
+//
+// It has nothing of a URL's userinfo and query.
 func (a Attempt) String() string {
 	u, err := url.Parse(a.URL)
 	if err != nil { // a URL's own text
 		u = &url.URL{}
 	}
-	return fmt.Sprintf("%s %s at %s", a.Method, plain(u), instant(a.Came))
+	text := fmt.Sprintf("attempt %d, %s %s at %s", a.Number, a.Method, plain(u), instant(a.Came))
+	switch {
+	case a.Err != nil:
+		text += ", failed with " + redact(a.Err)
+	case a.Status != 0:
+		text += fmt.Sprintf(", got %d", a.Status)
+	}
+	if a.RetryAfter != "" {
+		text += fmt.Sprintf(" with Retry-After %q", a.RetryAfter)
+	}
+	return text
+}
+
+// redact is err's text as retryafter logs it.
+func redact(err error) (text string) {
+	for _, a := range (retryafter.Attempt{Err: err}).LogValue().Group() {
+		if a.Key == "error" {
+			text = a.Value.String()
+		}
+	}
+	return text
 }
 
 // method is req's, where "" is GET.
@@ -502,6 +555,14 @@ func plain(u *url.URL) string {
 	v := *u
 	v.User, v.RawQuery, v.Fragment = nil, "", ""
 	return v.String()
+}
+
+// count is n things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 func instant(t time.Time) string { return t.Format("15:04:05.000000") }

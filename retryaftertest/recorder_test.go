@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +47,7 @@ func (c again) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-const busy = "retryaftertest: GET …/x at … is …s early, want it at …: attempt 1, GET …/x at …, got 503 with Retry-After \"60\""
+const busy = "retryaftertest: attempt 2, GET …/x at …, is …s early, want it at …: attempt 1, GET …/x at …, got 503 with Retry-After \"60\" (where"
 
 func TestBadClientsFailTheTest(t *testing.T) {
 	eachDoor(t, func(t *testing.T, d door) {
@@ -58,16 +59,16 @@ func TestBadClientsFailTheTest(t *testing.T) {
 			want   []string
 		}{
 			"early":         {client: again{times: 2, wait: 10 * time.Millisecond}, method: "GET", after: time.Minute, want: []string{busy}},
-			"early twice":   {client: again{times: 3}, method: "GET", after: time.Minute, want: []string{busy, strings.Replace(busy, "attempt 1", "attempt 2", 1)}},
-			"a POST resent": {client: again{times: 2}, method: "POST", want: []string{"2 attempts of what is not safe to repeat, want 1: …POST …/x at …POST …/x at "}},
+			"early twice":   {client: again{times: 3}, method: "GET", after: time.Minute, want: []string{busy, strings.NewReplacer("attempt 1", "attempt 2", "attempt 2", "attempt 3").Replace(busy)}},
+			"a POST resent": {client: again{times: 2}, method: "POST", want: []string{"2 attempts of what is not safe to repeat, want 1 (where these are calls of their own, tell them apart by Recorder.Key): …attempt 1, POST …/x at …, got 503…attempt 2, POST …/x at …, got 503"}},
 			"an empty body": {client: again{times: 2, change: func(r *http.Request) { r.Body, r.ContentLength = nil, 0 }},
-				method: "PUT", want: []string{`the body of PUT …/x at … is "", want "hello" as of that at `}},
+				method: "PUT", want: []string{`the body of attempt 2, PUT …/x at …, got 503, is "", want "hello" as of attempt 1 (where these are calls of their own`}},
 			"another body": {client: again{times: 2, change: func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("HELLO")) }},
 				method: "PUT", want: []string{`is "HELLO", want "hello" as of`}},
 			"a longer body": {client: again{times: 2, change: func(r *http.Request) {
 				r.Body, r.ContentLength = io.NopCloser(strings.NewReader("hello, "+strings.Repeat("o", 100))), -1
 			}}, method: "PUT", want: []string{`is "hello, ooo…"… (107 bytes), want "hello" as of`}},
-			"too many": {client: again{times: 4}, method: "DELETE", want: []string{"4 attempts, want at most 3: …DELETE …DELETE …DELETE …DELETE "}},
+			"too many": {client: again{times: 4}, method: "DELETE", want: []string{"4 attempts, want at most 3 (where these are calls of their own, …): …DELETE …DELETE …DELETE …DELETE "}},
 		} {
 			w := &witness{TB: t}
 			script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: tc.after, Times: -1})
@@ -107,7 +108,7 @@ func TestABodyThatBreaksOffFailsTheTest(t *testing.T) {
 		}
 	}
 	recorder.CheckBodies()
-	w.want(t, "the body of PUT http://example.com/ at … broke off after 2 bytes: disk on fire", "broke off after 2 bytes: unexpected EOF")
+	w.want(t, "the body of attempt 1, PUT http://example.com/ at …, failed with …, broke off after 2 bytes: disk on fire", "broke off after 2 bytes: unexpected EOF")
 }
 
 // How early: to the nanosecond, and by each form of the header.
@@ -215,7 +216,7 @@ func TestARedirectHoldsWhereItLeads(t *testing.T) {
 			send(t, c, tc.then, tc.at, "")
 			w.end()
 			if tc.early {
-				w.want(t, tc.then+" "+to+" at … is 1m0s early…got "+fmt.Sprint(tc.status))
+				w.want(t, tc.then+" "+to+" at …, is 1m0s early…got "+fmt.Sprint(tc.status))
 			} else {
 				w.want(t)
 			}
@@ -296,11 +297,11 @@ func TestAnOperationKeepsItsIdempotencyKey(t *testing.T) {
 		want    []string
 	}{
 		"the same":        {"POST", headers{key("a"), key("a"), key("a")}, nil},
-		"another":         {"POST", headers{key("a"), key("a"), key("b")}, []string{"3 attempts with different Idempotency-Keys, want 1: …POST …POST …POST "}},
+		"another":         {"POST", headers{key("a"), key("a"), key("b")}, []string{"3 attempts with different Idempotency-Keys, want 1 (where …): …POST …POST …POST "}},
 		"another X":       {"POST", headers{{"X-Idempotency-Key": {"a"}}, {"X-Idempotency-Key": {"b"}}}, []string{"2 attempts with different"}},
 		"one of two":      {"POST", headers{{"X-Idempotency-Key": {"a"}, "Idempotency-Key": {"a"}}, key("a")}, []string{"2 attempts with different"}},
-		"not any more":    {"POST", headers{key("a"), {}}, []string{"2 attempts of what is not safe to repeat, want 1: "}},
-		"only later":      {"POST", headers{{}, key("a")}, []string{"2 attempts of what is not safe to repeat, want 1: "}},
+		"not any more":    {"POST", headers{key("a"), {}}, []string{"2 attempts of what is not safe to repeat, want 1 (where "}},
+		"only later":      {"POST", headers{{}, key("a")}, []string{"2 attempts of what is not safe to repeat, want 1 (where "}},
 		"unsent":          {"POST", headers{key(), key()}, nil},
 		"once":            {"POST", headers{key("a")}, nil},
 		"a safe method's": {"PUT", headers{key("a"), key("b"), {}}, nil},
@@ -331,7 +332,7 @@ func TestABodyThatIsNotReadHasALength(t *testing.T) {
 		want   []string
 	}{
 		"the same":      {[]io.Reader{strings.NewReader(ten), strings.NewReader(ten)}, nil},
-		"none":          {[]io.Reader{strings.NewReader(ten), nil}, []string{"is announced to have 0 bytes, want 10 as of that at "}},
+		"none":          {[]io.Reader{strings.NewReader(ten), nil}, []string{"is announced to have 0 bytes, want 10 as of attempt 1"}},
 		"none at first": {[]io.Reader{nil, strings.NewReader(ten)}, []string{"is announced to have 10 bytes, want 0 as of"}},
 		"shorter":       {[]io.Reader{strings.NewReader(ten), strings.NewReader(ten[1:])}, []string{"is announced to have 9 bytes, want 10 as of"}},
 		"not said":      {[]io.Reader{strings.NewReader(ten), io.MultiReader(strings.NewReader(ten))}, nil},
@@ -644,4 +645,96 @@ func TestManyMayUseAScript(t *testing.T) {
 		script.CheckBodies()
 		script.CheckAttempts(40)
 	})
+}
+
+func TestAnAttemptSaysWhatCameOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder := &retryaftertest.Recorder{TB: t}
+		script := retryaftertest.NewScript(t,
+			retryaftertest.Response{Status: 429, RetryAfter: time.Minute},
+			retryaftertest.Response{Header: http.Header{"Retry-After": {"5", "soon"}}},
+			retryaftertest.Response{},
+			retryaftertest.Response{Fault: retryaftertest.Close},
+		)
+		script.Key = func(*http.Request) retryafter.Key { return "" }
+		recorder.Key = script.Key
+		var during []string
+		client := &http.Client{Transport: recorder.Transport(roundTripper(func(req *http.Request) (*http.Response, error) {
+			during = append(during, recorder.Attempts()[len(during)].String())
+			resp, err := script.RoundTrip(req)
+			if err != nil {
+				err = &url.Error{Op: "Get", URL: "http://example.com/?secret", Err: err}
+			}
+			return resp, err
+		}))}
+		for range 4 {
+			if resp, err := client.Get("http://user:secret@example.com/a?secret#secret"); err == nil {
+				resp.Body.Close()
+			}
+		}
+		for i, a := range recorder.Attempts() {
+			sent := fmt.Sprintf("attempt %d, GET http://example.com/a at 00:00:00.000000", i+1)
+			want := sent + []string{
+				`, got 429 with Retry-After "60"`, `, got 200 with Retry-After "5, soon"`, ", got 200", `, failed with Get "http://example.com/": EOF`,
+			}[i]
+			if got := fmt.Sprint(a); a.Number != i+1 || got != want || during[i] != sent {
+				t.Errorf("%s, and before that %s; want %s", got, during[i], want)
+			}
+		}
+	})
+}
+
+// Where a Key was set, messages name it.
+func TestAMessageNamesTheKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{TB: t}
+		script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: time.Minute, Times: -1})
+		script.Key = func(*http.Request) retryafter.Key { return "orders" }
+		for _, body := range []string{"a", "b"} {
+			send(t, &http.Client{Transport: script}, "POST", "http://example.com", body)
+		}
+		script.CheckAttempts(1)
+		script.CheckOnce()
+		script.CheckBodies()
+		w.want(t, `early, want it at …"60" (of key "orders")`, `2 attempts, want at most 1 (of key "orders"): `,
+			`want 1 (of key "orders"): `, `want "a" as of attempt 1 (of key "orders")`)
+	})
+}
+
+func TestNumbersAgreeWithWhatIsCounted(t *testing.T) {
+	w := &witness{TB: t}
+	recorder := &retryaftertest.Recorder{TB: w}
+	req := request(t, "PUT", "http://example.com", "h")
+	req.ContentLength = 2
+	if _, err := recorder.Transport(retryaftertest.NewScript(w, retryaftertest.Response{})).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "the body has 1 byte") || strings.Contains(err.Error(), "bytes") {
+		t.Error(err)
+	}
+	recorder.CheckAttempts(0)
+	recorder.CheckBodies()
+	w.want(t, "1 attempt, want at most 0", "broke off after 1 byte: ")
+}
+
+// Without a test to fail, a Recorder says so before anything is sent or served.
+func TestARecorderNeedsATest(t *testing.T) {
+	var none retryaftertest.Recorder
+	for name, use := range map[string]func(){
+		"Transport":      func() { none.Transport(nil) },
+		"Handler":        func() { none.Handler(http.NotFoundHandler()) },
+		"CheckAttempts":  func() { none.CheckAttempts(1) },
+		"CheckOnce":      func() { none.CheckOnce() },
+		"CheckBodies":    func() { none.CheckBodies() },
+		"another Script": func() { new(retryaftertest.Script).RoundTrip(request(t, "GET", "http://example.com", "")) },
+	} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.Contains(got, "Recorder.TB is nil, must be the test that fails") {
+					t.Errorf("%s: %s", name, got)
+				}
+			}()
+			use()
+		}()
+	}
+	if a := none.Attempts(); len(a) != 0 {
+		t.Errorf("recorded: %v", a)
+	}
 }

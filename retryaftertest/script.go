@@ -22,11 +22,13 @@ type Response struct {
 	Status int
 
 	// Header goes out beside Date and what net/http adds. Here a Retry-After of
-	// any form can be had, "0" and senseless ones included; a Date of its own
-	// plays a server whose clock is wrong.
+	// any form can be had, "0", senseless ones and several included; a Date of
+	// its own plays a server whose clock is wrong.
 	Header http.Header
 
 	// RetryAfter is sent as a Retry-After in seconds, rounded up. 0 sends none.
+	// Only one of RetryAfter, RetryAfterDate and a Retry-After in Header may be
+	// set.
 	RetryAfter time.Duration
 
 	// RetryAfterDate is sent as a Retry-After with a date so long after the
@@ -34,7 +36,7 @@ type Response struct {
 	// sends none.
 	RetryAfterDate time.Duration
 
-	// Body is the response's body.
+	// Body is the response's body. A 204 and a 304 can have none.
 	Body string
 
 	// Delay is how long the server has the whole request before it answers, or
@@ -98,6 +100,15 @@ func (r Response) problem() string {
 		return wrong("Fault", r.Fault, "be Close, Reset or Hang")
 	case r.Fault != 0 && (r.Status != 0 || r.Header != nil || r.RetryAfter != 0 || r.RetryAfterDate != 0 || r.Body != ""):
 		return wrong("Fault", r.Fault, "stand in the place of a response, and not beside one")
+	case r.RetryAfter != 0 && r.RetryAfterDate != 0:
+		return wrong("RetryAfterDate", r.RetryAfterDate, "be 0 where RetryAfter is set")
+	case r.Body != "" && (r.Status == http.StatusNoContent || r.Status == http.StatusNotModified):
+		return wrong("Body", brief([]byte(r.Body)), fmt.Sprint("be empty where Status is ", r.Status))
+	}
+	for name, values := range r.Header {
+		if http.CanonicalHeaderKey(name) == "Retry-After" && (r.RetryAfter != 0 || r.RetryAfterDate != 0) {
+			return wrong("Header", fmt.Sprintf("%s: %q", name, values), "have no Retry-After where RetryAfter or RetryAfterDate is set")
+		}
 	}
 	return ""
 }
@@ -179,6 +190,7 @@ type Script struct {
 
 	mu   sync.Mutex
 	left []Response // the first is next; Times says for how many more
+	want int        // how many requests must come
 	came int
 }
 
@@ -197,6 +209,7 @@ func NewScript(t testing.TB, responses ...Response) *Script {
 		if r.Times == 0 {
 			r.Times = 1
 		}
+		s.want += max(0, r.Times)
 		if r.Times < 0 && i+1 < len(s.left) {
 			t.Fatalf("retryaftertest: response %d: Times is %d, which leaves nothing to the responses after it", i+1, r.Times)
 		}
@@ -204,20 +217,11 @@ func NewScript(t testing.TB, responses ...Response) *Script {
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if unused := s.unused(); unused > 0 {
-			t.Errorf("retryaftertest: after %d requests no more came, want %d more; the next was to get %v", s.came, unused, s.left[0])
+		if s.came < s.want {
+			t.Errorf("retryaftertest: %s came, want %d more; the next was to get %v", count(s.came, "request"), s.want-s.came, s.left[0])
 		}
 	})
 	return s
-}
-
-// unused is how many requests have still to come.
-func (s *Script) unused() int {
-	n := 0
-	for _, r := range s.left {
-		n += max(0, r.Times)
-	}
-	return n
 }
 
 func (s *Script) next(req *http.Request) Response {
@@ -226,7 +230,7 @@ func (s *Script) next(req *http.Request) Response {
 	defer s.mu.Unlock()
 	s.came++
 	if len(s.left) == 0 {
-		s.TB.Errorf("retryaftertest: request %d came, %s %s, want no more than %d", s.came, method(req), plain(absolute(req)), s.came-1)
+		s.TB.Errorf("retryaftertest: request %d came, %s %s, want no more than %d", s.came, method(req), plain(absolute(req)), s.want)
 		return Response{Status: http.StatusNotImplemented, Body: "the script is over"}
 	}
 	r := s.left[0]
@@ -255,7 +259,7 @@ func (s *Script) roundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		if req.ContentLength > 0 && n != req.ContentLength {
-			return nil, fmt.Errorf("retryaftertest: ContentLength is %d, and the body has %d bytes", req.ContentLength, n)
+			return nil, fmt.Errorf("retryaftertest: ContentLength is %d, and the body has %s", req.ContentLength, count(int(n), "byte"))
 		}
 	}
 	if err := r.pause(req.Context()); err != nil {

@@ -31,7 +31,7 @@ func TestAScriptAnswersInOrder(t *testing.T) {
 		script := retryaftertest.NewScript(t,
 			retryaftertest.Response{},
 			retryaftertest.Response{Status: 503, RetryAfter: time.Second + 1, Body: "busy"},
-			retryaftertest.Response{Status: 429, Header: http.Header{"retry-after": {"0"}, "X-Other": {"a", "b"}}, RetryAfter: time.Hour},
+			retryaftertest.Response{Status: 429, Header: http.Header{"retry-after": {"0", "3600"}, "X-Other": {"a", "b"}}},
 			retryaftertest.Response{Body: "ok", Times: 2},
 			retryaftertest.Response{Status: 204},
 			retryaftertest.Response{Status: 599, Times: -1},
@@ -250,7 +250,7 @@ func TestAScriptThatIsOverFailsTheTest(t *testing.T) {
 			}
 		}
 		w.end()
-		w.want(t, "request 3 came, GET "+url+"/x, want no more than 2", "request 4 came, GET "+url+"/x, want no more than 3")
+		w.want(t, "request 3 came, GET "+url+"/x, want no more than 2", "request 4 came, GET "+url+"/x, want no more than 2")
 	})
 }
 
@@ -259,12 +259,13 @@ func TestAScriptThatIsNotOverFailsTheTest(t *testing.T) {
 		responses []retryaftertest.Response
 		want      []string
 	}{
-		{nil, []string{"request 1 came"}},
+		{nil, []string{"request 1 came, GET http://example.com, want no more than 0"}},
 		{[]retryaftertest.Response{{Status: 200}}, nil},
 		{[]retryaftertest.Response{{Status: 200, Times: -1}}, nil},
 		{[]retryaftertest.Response{{Status: 200}, {Status: 503, Times: -1}}, nil},
-		{[]retryaftertest.Response{{Times: 2}}, []string{"after 1 requests no more came, want 1 more; the next was to get 200 OK"}},
-		{[]retryaftertest.Response{{}, {Fault: retryaftertest.Hang, Times: 2}, {}, {Times: -1}}, []string{"after 1 requests no more came, want 3 more; the next was to get Hang"}},
+		{[]retryaftertest.Response{{Times: 2}}, []string{"retryaftertest: 1 request came, want 1 more; the next was to get 200 OK"}},
+		{[]retryaftertest.Response{{}, {Fault: retryaftertest.Hang, Times: 2}, {}, {Times: -1}}, []string{"1 request came, want 3 more; the next was to get Hang"}},
+		{[]retryaftertest.Response{{}, {}, {Times: -1}}, []string{"1 request came, want 1 more; the next was to get 200 OK"}},
 	} {
 		w := &witness{TB: t}
 		script := retryaftertest.NewScript(w, tc.responses...)
@@ -279,19 +280,33 @@ func TestAScriptThatIsNotOverFailsTheTest(t *testing.T) {
 	}
 }
 
+func TestAScriptThatWasNotBegunFailsTheTest(t *testing.T) {
+	w := &witness{TB: t}
+	retryaftertest.NewScript(w, retryaftertest.Response{Times: 2})
+	w.end()
+	w.want(t, "retryaftertest: 0 requests came, want 2 more; the next was to get 200 OK")
+}
+
 func TestAResponseThatMakesNoSenseIsRefused(t *testing.T) {
 	for want, rs := range map[string][]retryaftertest.Response{
-		"response 1: Status is 103, must":                       {{Status: 103}},
-		"response 1: Status is 1000, must":                      {{Status: 1000}},
-		"response 2: Status is -1, must":                        {{}, {Status: -1}},
-		"response 1: RetryAfter is -1s, must not be negative":   {{RetryAfter: -time.Second}},
-		"response 1: Delay is -1ns, must not be negative":       {{Delay: -1}},
-		"response 1: Fault is Fault(4), must":                   {{Fault: 4}},
-		"response 1: Fault is Close, must…beside":               {{Fault: retryaftertest.Close, Status: 200}},
-		"response 1: Fault is Reset, must…beside":               {{Fault: retryaftertest.Reset, Body: "x"}},
-		"response 1: Fault is Hang, must…beside":                {{Fault: retryaftertest.Hang, RetryAfter: 1}},
-		"response 1: Fault is Hang, must…beside one":            {{Fault: retryaftertest.Hang, RetryAfterDate: 1}},
-		"response 1: Fault is Hang, must stand…beside":          {{Fault: retryaftertest.Hang, Header: http.Header{}}},
+		"response 1: Status is 103, must":                                        {{Status: 103}},
+		"response 1: Status is 1000, must":                                       {{Status: 1000}},
+		"response 2: Status is -1, must":                                         {{}, {Status: -1}},
+		"response 1: RetryAfter is -1s, must not be negative":                    {{RetryAfter: -time.Second}},
+		"response 1: Delay is -1ns, must not be negative":                        {{Delay: -1}},
+		"response 1: Fault is Fault(4), must":                                    {{Fault: 4}},
+		"response 1: Fault is Close, must…beside":                                {{Fault: retryaftertest.Close, Status: 200}},
+		"response 1: Fault is Reset, must…beside":                                {{Fault: retryaftertest.Reset, Body: "x"}},
+		"response 1: Fault is Hang, must…beside":                                 {{Fault: retryaftertest.Hang, RetryAfter: 1}},
+		"response 1: Fault is Hang, must…beside one":                             {{Fault: retryaftertest.Hang, RetryAfterDate: 1}},
+		"response 1: Fault is Hang, must stand…beside":                           {{Fault: retryaftertest.Hang, Header: http.Header{}}},
+		"response 1: RetryAfterDate is 1m0s, must be 0 where RetryAfter is set":  {{RetryAfter: time.Minute, RetryAfterDate: time.Minute}},
+		"response 1: RetryAfterDate is -1ns, must be 0":                          {{RetryAfter: 1, RetryAfterDate: -1}},
+		`response 2: Header is Retry-After: ["0"], must have no Retry-After`:     {{}, {RetryAfter: 1, Header: http.Header{"Retry-After": {"0"}}}},
+		`response 1: Header is retry-after: ["0" "1"], must have no Retry-After`: {{RetryAfterDate: -1, Header: http.Header{"X": {"1"}, "retry-after": {"0", "1"}}}},
+		`response 1: Body is "x", must be empty where Status is 204`:             {{Status: 204, Body: "x"}},
+		`response 1: Body is "x", must be empty where Status is 304`:             {{Status: 304, Body: "x"}},
+
 		"response 1: Times is -1, which leaves nothing to the…": {{Times: -1}, {}},
 	} {
 		w := &witness{TB: t}

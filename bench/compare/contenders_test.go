@@ -158,7 +158,10 @@ func contenders() []contender {
 			Peer:  peers.Heimdall,
 			reads: readsNone,
 			lacks: both(noLimit, notTold, attemptsOnly, isClient),
-			notes: map[string]string{"attempt-timeout": httpClientTimeout},
+			notes: map[string]string{
+				"attempt-timeout": httpClientTimeout,
+				"secrets":         "It joins the texts of net/http's own errors, which show it, to one.",
+			},
 		},
 		{
 			Peer:  peers.Pester,
@@ -244,11 +247,16 @@ func contenders() []contender {
 				because("is for rate limits alone", "get-dead", "other-status"), because("has none", "attempt-timeout"),
 				because("GitHub refuses before it does anything", "post-503", "post-key")),
 			notes: map[string]string{
-				"imf":     "It reads seconds alone, as GitHub sends them.",
-				"put":     "It sends the same request again, whose body is spent.",
-				"opaque":  "It sends the same request again, whose body is spent.",
-				"drain":   "It looks into the body for the kind of the limit.",
-				"stalled": "It looks into the body for the kind of the limit.",
+				"imf":       githubSends,
+				"rfc850":    githubSends,
+				"asctime":   githubSends,
+				"merged":    githubSends,
+				"junk-line": githubSends,
+				"lines":     githubSends,
+				"put":       "It sends the same request again, whose body is spent.",
+				"opaque":    "It sends the same request again, whose body is spent.",
+				"drain":     "It looks into the body for the kind of the limit.",
+				"stalled":   "It looks into the body for the kind of the limit.",
 			},
 		},
 	}
@@ -290,6 +298,8 @@ var recipe = peers.Peer{
 		}
 	},
 }
+
+const githubSends = "It reads one field line of seconds alone, as GitHub sends it."
 
 // github is gofri's limiter for GitHub's secondary rate limits.
 var github = peers.Peer{

@@ -25,7 +25,7 @@ Exit status:
   0    everything was as promised
   1    something was not: look for BROKEN
   2    wrong usage, no server could be started, or writing failed
-  130  interrupted`
+  130  interrupted, by SIGINT or SIGTERM`
 }
 
 func (c *demoCommand) Run() error { return c.run(honest) }

@@ -21,13 +21,13 @@ import (
 )
 
 // statusUnreached is for get alone.
-const statusUnreached status = 3 // no response, or not the whole of it
+const statusUnreached status = 3 // no final response, or not the whole of it
 
 type getCommand struct {
 	URL            []string       `arg:"" optional:"" help:"What to fetch, http or https. Several are fetched one after the other."`
 	Request        *string        `short:"X" placeholder:"METHOD" help:"The method. Default: GET, or with --data POST."`
 	Header         []string       `short:"H" sep:"none" placeholder:"LINE" help:"A header field to send, as in 'Accept: text/html'. May be repeated."`
-	Data           []string       `short:"d" sep:"none" placeholder:"BODY" help:"The body to send, as it is: text, @FILE, or @- for standard input."`
+	Data           []string       `short:"d" sep:"none" placeholder:"BODY" help:"The body to send, as it is: text, @FILE, or @- for standard input. Its Content-Type is application/x-www-form-urlencoded, as curl has it, unless --header names another."`
 	IdempotencyKey *string        `placeholder:"KEY" help:"Send this Idempotency-Key, so that a POST may be repeated; auto makes one up for each URL."`
 	Output         string         `short:"o" placeholder:"FILE" help:"Write to FILE, once all is there, and not to standard output."`
 	Include        bool           `short:"i" help:"Write the final response's header too, before its body."`
@@ -39,7 +39,7 @@ type getCommand struct {
 	MaxRedirects   int            `default:"10" placeholder:"N" help:"Follow so many redirects at most; with 0 the first is the final response. Default: ${default}."`
 	Rate           *rate          `placeholder:"RATE" help:"Send no more attempts than that, as in 10/s, 100/m or 5/10s."`
 	Burst          int64          `default:"1" placeholder:"N" help:"Let so many attempts go at once before --rate holds. Default: ${default}."`
-	JSON           bool           `help:"Tell what happened as one JSON object a URL."`
+	JSON           bool           `help:"Tell what happened, on standard error as ever, as one JSON object a URL."`
 	Quiet          bool           `short:"q" xor:"tell" help:"Tell nothing but why a URL failed."`
 	Verbose        bool           `short:"v" xor:"tell" help:"Tell of each attempt and redirect, also where nothing has to be repeated."`
 }
@@ -61,8 +61,8 @@ Exit status, with several URLs the highest, but 2 and 130 end it all:
   0    the final response has a status below 400, and is written
   1    its status is 400 or above: that is final, or the call gave up on it
   2    wrong usage, or reading or writing failed
-  3    no response, or not the whole of it: not reached, no time left, broken off
-  130  interrupted`
+  3    no final response, or not the whole of it: not reached, no time left, too many redirects, broken off
+  130  interrupted, by SIGINT or SIGTERM`
 }
 
 func (c *getCommand) Run() error {
@@ -132,12 +132,13 @@ func (c *getCommand) getter() (*getter, error) {
 		}
 	}
 	for i, raw := range c.URL {
+		scheme, _, _ := strings.Cut(strings.ToLower(raw), "://")
 		u, err := url.Parse(raw)
-		switch {
-		case err != nil: // its text may hold what is secret
+		switch { // what is told of raw may not be secret
+		case scheme != "http" && scheme != "https":
+			return nil, fmt.Errorf("URL %d must begin with http:// or https://, as https://example.com/ does", i+1)
+		case err != nil:
 			return nil, fmt.Errorf("URL %d can't be read", i+1)
-		case u.Scheme != "http" && u.Scheme != "https":
-			return nil, fmt.Errorf("URL %d: its scheme is %q, want http or https as in https://example.com/", i+1, u.Scheme)
 		case u.Host == "":
 			return nil, fmt.Errorf("URL %d: it names no host, as https://example.com/ does", i+1)
 		}
@@ -235,12 +236,12 @@ func (g *getter) connect() error {
 		}
 		t.Limiter = b
 	}
-	g.client = http.Client{Transport: t, CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+	g.client = http.Client{Transport: t, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		switch {
 		case g.MaxRedirects == 0:
 			return http.ErrUseLastResponse
 		case len(via) > g.MaxRedirects:
-			return fmt.Errorf("more redirects than --max-redirects, %d", g.MaxRedirects)
+			return fmt.Errorf("%s to %s: one redirect more than --max-redirects, %d", statusText(next.Response.StatusCode), redacted(next.URL), g.MaxRedirects)
 		}
 		return nil
 	}}
@@ -308,6 +309,9 @@ func (g *getter) fetch(ctx context.Context, u *url.URL, out *output) *fetch {
 		text := statusText(resp.StatusCode)
 		if r := retryafter.ReportOf(resp); r.Stop != retryafter.Final {
 			text += ": " + r.String() + g.hint(ctx, r)
+		}
+		if unreadable := g.teller.last.Unreadable; unreadable != "" {
+			text += "; " + unreadable
 		}
 		return g.teller.end(statusNo, text)
 	}

@@ -15,7 +15,8 @@ import (
 
 // A scripted server is told by each path what to say: after a name come the
 // answers in turn, of which the last stays. An answer is a status, which may be
-// followed by @ and a number of seconds or the word date; or one of
+// followed by @ and a Retry-After: a number of seconds, the word date, or anything
+// else, of which + makes several lines; or one of
 //
 //	drop   no answer, the connection breaks
 //	hang   no answer, as long as the client waits
@@ -45,7 +46,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	number := len(r.arrivals)
 	if a.back != nil {
 		value, named := a.back(now)
-		w.Header().Set("Retry-After", value)
+		w.Header()["Retry-After"] = strings.Split(value, "+")
 		r.named = latest(r.named, named)
 	}
 	s.mu.Unlock()
@@ -70,7 +71,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			w.Header().Set("Location", "/followed/200?token=hunter2")
 			switch {
 			case strings.HasPrefix(req.URL.Path, "/loop/"):
-				w.Header().Set("Location", req.URL.Path)
+				w.Header().Set("Location", req.URL.Path+"?token=hunter2")
 			case strings.HasPrefix(req.URL.Path, "/astray/"):
 				w.Header().Set("Location", "http://[?token=hunter2")
 			}
@@ -94,7 +95,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func answerOf(word string) answer {
-	code, back, _ := strings.Cut(word, "@")
+	code, back, some := strings.Cut(word, "@")
 	status, err := strconv.Atoi(code)
 	if err != nil {
 		return answer{location: word}
@@ -102,8 +103,10 @@ func answerOf(word string) answer {
 	a := answer{status: status}
 	if seconds, err := strconv.Atoi(back); err == nil {
 		a.back = inSeconds(seconds)
-	} else if back != "" {
+	} else if back == "date" {
 		a.back = onDate(http.TimeFormat, 2*time.Second)
+	} else if some {
+		a.back = func(time.Time) (string, time.Time) { return back, time.Time{} }
 	}
 	return a
 }

@@ -47,6 +47,9 @@ func run(args []string) status {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
 		kong.Vars{"version": version()})
 	args, rest := cutDashes(args)
+	if len(args) > 0 && args[0] == "help" {
+		args = append(slices.Clone(args[1:]), "--help")
+	}
 	ctx, err := parser.Parse(args)
 	if err == nil && len(rest) > 0 {
 		switch ctx.Selected().Name {
@@ -59,7 +62,10 @@ func run(args []string) status {
 		}
 	}
 	if err != nil {
-		return trouble(err, advice(args, err))
+		if wrong, ok := errors.AsType[*kong.ParseError](err); ok {
+			ctx = wrong.Context
+		}
+		return trouble(err, advice(ctx, err))
 	}
 	err = ctx.Run()
 	told, isStatus := errors.AsType[status](err)
@@ -86,9 +92,14 @@ func cutDashes(args []string) (before, after []string) {
 	return args, nil
 }
 
-// advice is what may help whoever typed args.
-func advice(args []string, err error) string {
-	if len(args) > 0 && args[0] == "explain" {
+// advice is what may help whoever typed a command line that is understood as far
+// as ctx.
+func advice(ctx *kong.Context, err error) string {
+	command := ctx.Selected()
+	if command == nil {
+		command = ctx.Model.Node
+	}
+	if command.Name == "explain" {
 		switch text := err.Error(); {
 		case strings.HasPrefix(text, "unknown flag"):
 			return " (a value that begins with - comes after --)"
@@ -96,7 +107,7 @@ func advice(args []string, err error) string {
 			return " (flags come before the values or after them, not between)"
 		}
 	}
-	return " (see retryafter --help)"
+	return fmt.Sprintf(" (see %s --help)", command.FullPath())
 }
 
 func version() string {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -16,6 +17,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// The scripts wait more than they work.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){
 		"retryafter": main,
 		// The demo with a client that breaks the promises.
@@ -39,6 +44,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"broken":     broken,
 			"exits":      exits,
 			"interrupts": interrupts,
 			"size":       size,
@@ -102,6 +108,32 @@ func interrupts(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("it went on for %v", took)
 	}
 	if got := program.ProcessState.ExitCode(); got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// broken STATUS PROGRAM ARG... runs a program whose standard output nobody reads,
+// and wants it to end as a shell has it with STATUS.
+func broken(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: broken STATUS PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	r, w, err := os.Pipe()
+	ts.Check(err)
+	r.Close()
+	defer w.Close()
+	program := exec.Command(lookPath(ts.Getenv("PATH"), args[1]), args[2:]...)
+	program.Stdout = w
+	if err := program.Run(); err != nil && program.ProcessState == nil {
+		ts.Fatalf("%v", err)
+	}
+	got := program.ProcessState.ExitCode()
+	if by, ok := program.ProcessState.Sys().(syscall.WaitStatus); ok && by.Signaled() {
+		got = 128 + int(by.Signal())
+	}
+	if got != want {
 		ts.Fatalf("exit status %d, want %d", got, want)
 	}
 }

@@ -33,7 +33,7 @@ Exit status:
 
   0    done
   2    wrong usage, or writing failed
-  130  interrupted`
+  130  interrupted, by SIGINT or SIGTERM`
 }
 
 func rulesHelp() string {
@@ -49,7 +49,7 @@ func rulesHelp() string {
 type simulateFlags struct {
 	Processes int      `default:"10" help:"Among how many processes the clients are spread; each has a Gate, a RetryBudget and a Bucket of its own, where the rule has one."`
 	Attempts  int      `default:"3" help:"Policy.MaxAttempts, for all rules."`
-	Rules     []string `default:"${rules}" placeholder:"NAME" help:"What to set side by side; see below. Default: ${default}."`
+	Rules     []string `default:"${rules}" placeholder:"NAME" help:"What to set side by side; the rules stand above. Default: ${default}."`
 	Seed      uint64   `default:"1" help:"Of all random draws."`
 	Plot      string   `placeholder:"FILE" help:"Draw it, into FILE.svg or FILE.png."`
 	JSON      bool     `help:"Print one JSON object a rule."`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -23,7 +24,8 @@ type teller struct {
 	live    bool // out is a terminal, on which lines can be rewritten
 	fetch   *fetch
 	call    *fetchCall
-	untold  string // the newest attempt's outcome, while nobody knows whether it matters
+	last    *fetchAttempt // the newest one
+	untold  string        // the newest attempt's outcome, while nobody knows whether it matters
 	pending *retryafter.WaitInfo
 	clock   *countdown
 }
@@ -45,15 +47,15 @@ type fetch struct {
 
 // A fetchCall is what became of one call of the Transport.
 type fetchCall struct {
-	Method   string         `json:"method"`
-	URL      string         `json:"url"`
-	Attempts []fetchAttempt `json:"attempts"`
-	Waits    []fetchWait    `json:"waits"`
-	Stop     string         `json:"stop"`
-	Waited   seconds        `json:"waited_seconds"`  // in waits that the server or the backoff made
-	Limited  seconds        `json:"limited_seconds"` // for --rate
-	*parts                  // of the wait that was refused, or not made to its end
-	Limiter  seconds        `json:"limiter_seconds,omitempty"` // that --rate would have needed for it
+	Method   string          `json:"method"`
+	URL      string          `json:"url"`
+	Attempts []*fetchAttempt `json:"attempts"`
+	Waits    []fetchWait     `json:"waits"`
+	Stop     string          `json:"stop"`
+	Waited   seconds         `json:"waited_seconds"`  // in waits that the server or the backoff made
+	Limited  seconds         `json:"limited_seconds"` // for --rate
+	*parts                   // of the wait that was refused, or not made to its end
+	Limiter  seconds         `json:"limiter_seconds,omitempty"` // that --rate would have needed for it
 }
 
 type fetchAttempt struct {
@@ -61,7 +63,8 @@ type fetchAttempt struct {
 	Sent       instant `json:"sent"`
 	Received   instant `json:"received"` // the response's header, or the error
 	Status     int     `json:"status,omitempty"`
-	RetryAfter string  `json:"retry_after,omitempty"`
+	RetryAfter string  `json:"retry_after,omitempty"`       // all its lines
+	Unreadable string  `json:"retry_after_error,omitempty"` // why that counts as absent
 	Error      string  `json:"error,omitempty"`
 }
 
@@ -102,16 +105,16 @@ func (t *teller) sends(req *http.Request) {
 	t.clock.end()
 	t.clock, t.pending = nil, nil
 	c := t.callOf(req)
-	c.Attempts = append(c.Attempts, fetchAttempt{Number: retryafter.AttemptNumber(req.Context()), Sent: instant{time.Now()}})
+	t.last = &fetchAttempt{Number: retryafter.AttemptNumber(req.Context()), Sent: instant{time.Now()}}
+	c.Attempts = append(c.Attempts, t.last)
 	if t.flags.Verbose {
 		t.say("sends %s %s", c.Method, c.URL)
 	}
 }
 
 func (t *teller) attemptDone(a retryafter.Attempt) {
-	c := t.callOf(a.Request)
-	last := &c.Attempts[len(c.Attempts)-1]
-	last.Received, last.Status, last.RetryAfter = instant{a.Received}, a.StatusCode, a.Header.Get("Retry-After")
+	last := t.last
+	last.Received, last.Status, last.RetryAfter = instant{a.Received}, a.StatusCode, strings.Join(a.Header["Retry-After"], ", ")
 	t.untold = t.numbered(a.Number) + ": "
 	if a.Err != nil {
 		last.Error = strings.TrimPrefix(a.Err.Error(), "retryafter: ")
@@ -119,7 +122,12 @@ func (t *teller) attemptDone(a retryafter.Attempt) {
 	} else {
 		t.untold += statusText(a.StatusCode)
 	}
-	if _, some := a.Header["Retry-After"]; some {
+	_, err := retryafter.FromHeader(a.Header, a.Received)
+	if bad, ok := errors.AsType[*retryafter.SyntaxError](err); ok {
+		value, _ := excerpt(last.RetryAfter, bad.Offset)
+		last.Unreadable = fmt.Sprintf("Retry-After %s can't be read: %s, at byte %d", value, bad.Problem, bad.Offset)
+		t.untold += ", " + last.Unreadable
+	} else if err == nil {
 		value, _ := excerpt(last.RetryAfter, 0)
 		t.untold += ", Retry-After " + value
 	}
@@ -173,7 +181,7 @@ func (t *teller) done(req *http.Request, r retryafter.Report) {
 // done.
 func (t *teller) callOf(req *http.Request) *fetchCall {
 	if t.call == nil {
-		t.call = &fetchCall{Method: req.Method, URL: redacted(req.URL), Attempts: []fetchAttempt{}, Waits: []fetchWait{}}
+		t.call = &fetchCall{Method: req.Method, URL: redacted(req.URL), Attempts: []*fetchAttempt{}, Waits: []fetchWait{}}
 		t.fetch.Calls = append(t.fetch.Calls, t.call)
 	}
 	return t.call

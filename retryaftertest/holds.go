@@ -63,20 +63,33 @@ func TestHolds(t *testing.T, newHolds func(t *testing.T) retryafter.Holds) {
 	t.Run("a hold only moves forward", func(t *testing.T) {
 		h := newHolds(t)
 		var from time.Time
-		for _, d := range []time.Duration{time.Hour, 2 * time.Hour} {
+		longest := time.Hour
+		for _, more := range []time.Duration{0, time.Millisecond, time.Second, time.Minute, time.Hour} {
+			longest += more
 			from = time.Now()
-			hold(t, h, "key", d)
-			check(t, h, "key", from, d)
+			hold(t, h, "key", longest)
+			check(t, h, "key", from, longest)
 		}
 		for _, d := range []time.Duration{time.Hour, time.Millisecond, 0, -time.Hour} {
 			hold(t, h, "key", d)
-			check(t, h, "key", from, 2*time.Hour)
+			check(t, h, "key", from, longest)
+		}
+	})
+
+	t.Run("no part of a hold is cut off", func(t *testing.T) {
+		h := newHolds(t)
+		for i, unit := range []time.Duration{100 * time.Microsecond, time.Millisecond, 10 * time.Millisecond, time.Second, time.Minute, time.Hour} {
+			for n := range 10 {
+				key, d, from := retryafter.NewKey(fmt.Sprint(i, n)), time.Hour+unit-1, time.Now()
+				hold(t, h, key, d)
+				check(t, h, key, from, d)
+			}
 		}
 	})
 
 	t.Run("a hold ends, and not too early", func(t *testing.T) {
 		h, begin := newHolds(t), time.Now()
-		const d = 50*time.Millisecond + 1
+		const d = 60*time.Millisecond - 1
 		hold(t, h, "key", d)
 		for held(t, h, "key") > 0 {
 			if left := held(t, h, "key"); left > d+slack || time.Since(begin) > slack {
@@ -103,6 +116,19 @@ func TestHolds(t *testing.T, newHolds func(t *testing.T) retryafter.Holds) {
 		}
 		for i, key := range keys {
 			check(t, h, key, from, time.Duration(i+1)*time.Hour)
+		}
+	})
+
+	t.Run("none makes way for another", func(t *testing.T) {
+		h, from := newHolds(t), time.Now()
+		const many = 300
+		key := func(i int) retryafter.Key { return retryafter.NewKey("one of many", fmt.Sprint(i)) }
+		for i := range many {
+			hold(t, h, key(i), time.Hour+time.Duration(i%7)*time.Minute)
+			hold(t, h, retryafter.NewKey("one that ends", fmt.Sprint(i)), 1)
+		}
+		for i := range many {
+			check(t, h, key(i), from, time.Hour+time.Duration(i%7)*time.Minute)
 		}
 	})
 

@@ -16,7 +16,9 @@ import (
 type memory struct {
 	mu    sync.Mutex
 	until map[retryafter.Key]time.Time
+	most  int // keys at a time; 0 for any number
 	key   func(retryafter.Key) retryafter.Key
+	told  func(time.Duration) time.Duration
 	keep  func(now, before, until time.Time) time.Time
 	left  func(time.Duration) time.Duration
 }
@@ -31,6 +33,7 @@ func newMemory() *memory {
 			}
 			return until
 		},
+		told: func(d time.Duration) time.Duration { return d },
 		left: func(d time.Duration) time.Duration { return d },
 	}
 }
@@ -39,7 +42,13 @@ func (m *memory) Hold(_ context.Context, key retryafter.Key, d time.Duration) er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.until[m.key(key)] = m.keep(now, m.until[m.key(key)], now.Add(d))
+	if _, known := m.until[m.key(key)]; !known && m.most > 0 && len(m.until) >= m.most {
+		for other := range m.until {
+			delete(m.until, other)
+			break
+		}
+	}
+	m.until[m.key(key)] = m.keep(now, m.until[m.key(key)], now.Add(m.told(d)))
 	return nil
 }
 
@@ -85,6 +94,34 @@ func TestBrokenHoldsDoNotConform(t *testing.T) {
 		"a little short": func(m *memory) {
 			m.left = func(d time.Duration) time.Duration { return d.Truncate(100 * time.Millisecond) }
 		},
+		"told in milliseconds":            toldIn(time.Millisecond),
+		"told in hundredths":              toldIn(10 * time.Millisecond),
+		"told in tenths of a millisecond": toldIn(100 * time.Microsecond),
+		"told in hundredths, where short": func(m *memory) {
+			m.told = func(d time.Duration) time.Duration {
+				if d < time.Minute {
+					d = d.Truncate(10 * time.Millisecond)
+				}
+				return d
+			}
+		},
+		"read in milliseconds": func(m *memory) {
+			m.left = func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
+		},
+		"16 keys":                func(m *memory) { m.most = 16 },
+		"256 keys":               func(m *memory) { m.most = 256 },
+		"moves by half an hour":  movesBy(30 * time.Minute),
+		"moves by a minute":      movesBy(time.Minute + 1),
+		"moves by a second":      movesBy(time.Second + 1),
+		"moves by a centisecond": movesBy(10 * time.Millisecond),
+		"moves by what is longer": func(m *memory) {
+			m.keep = func(now, before, until time.Time) time.Time {
+				if until.Sub(now) < before.Sub(now)*11/10 {
+					return before
+				}
+				return until
+			}
+		},
 		"for ever": func(m *memory) { m.left = func(time.Duration) time.Duration { return math.MaxInt64 } },
 		"a decade at most": func(m *memory) {
 			m.left = func(d time.Duration) time.Duration { return min(d, 10*365*24*time.Hour) }
@@ -105,6 +142,25 @@ func TestBrokenHoldsDoNotConform(t *testing.T) {
 	}
 	if !holdsConform(func() retryafter.Holds { return newMemory() }) {
 		t.Error("one that is not broken does not pass")
+	}
+}
+
+// toldIn cuts what a memory is told to whole units.
+func toldIn(unit time.Duration) func(*memory) {
+	return func(m *memory) {
+		m.told = func(d time.Duration) time.Duration { return d.Truncate(unit) }
+	}
+}
+
+// movesBy lets a memory move only by so much.
+func movesBy(least time.Duration) func(*memory) {
+	return func(m *memory) {
+		m.keep = func(_, before, until time.Time) time.Time {
+			if until.Before(before.Add(least)) {
+				return before
+			}
+			return until
+		}
 	}
 }
 

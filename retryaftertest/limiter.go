@@ -3,7 +3,9 @@ package retryaftertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -13,11 +15,11 @@ import (
 
 // TestLimiter checks that a Limiter keeps to what [retryafter.Limiter] says, as
 // [retryafter.Bucket] does: work is admitted within capacity + rate·t and not
-// kept from it, what is refused or given up costs nothing, and what can't be is
-// refused at once.
+// kept from it, what is refused or given up costs nothing and brings nothing in,
+// and what can't be is refused at once.
 //
 // Each check calls newLimiter for a Limiter of its own, with so many tokens in
-// it and room for no more. It waits for some tenths of a second. Times are only
+// it and room for no more. It waits for a second or two in all. Times are only
 // checked not to be too early, so a store on a network may be slow.
 func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter) {
 	const capacity = 5
@@ -25,19 +27,43 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 	open := func(t *testing.T) retryafter.Limiter {
 		return newLimiter(t, capacity, retryafter.Every(each))
 	}
+	slow := func(t *testing.T) retryafter.Limiter { // what is in it is all for now
+		return newLimiter(t, capacity, retryafter.Every(time.Hour))
+	}
 	ctx := context.Background()
 
-	t.Run("a full limiter admits its capacity, then its rate", func(t *testing.T) {
-		l, begin := open(t), time.Now()
-		for n := range capacity + 5 {
-			if err := l.WaitN(ctx, 1); err != nil {
-				t.Fatal(err)
+	for _, rate := range []retryafter.Rate{retryafter.Every(each), {Tokens: 3, Per: 70 * time.Millisecond}} {
+		t.Run(fmt.Sprintf("a full limiter admits its capacity, then %d per %v", rate.Tokens, rate.Per), func(t *testing.T) {
+			after := func(n int) time.Duration { return time.Duration(n) * rate.Per / time.Duration(rate.Tokens) }
+			l := newLimiter(t, capacity, rate)
+			for range 2 {
+				const more = 2
+				time.Sleep(after(capacity + more)) // there is no room for so many
+				begin := time.Now()
+				for n := range capacity + more {
+					if err := l.WaitN(ctx, 1); err != nil {
+						t.Fatal(err)
+					}
+					if at, earliest := time.Since(begin), after(n+1-capacity); at < earliest {
+						t.Fatalf("admitted number %d after %v, %v is the earliest", n+1, at, earliest)
+					}
+				}
 			}
-			if at, earliest := time.Since(begin), time.Duration(n+1-capacity)*each; at < earliest {
-				t.Fatalf("admitted number %d after %v, %v is the earliest", n+1, at, earliest)
+		})
+	}
+
+	for _, rate := range []retryafter.Rate{retryafter.Every(time.Hour), {Tokens: 7, Per: 2 * time.Hour}} {
+		t.Run(fmt.Sprintf("what %d per %v allows by the deadline is waited for, and no more", rate.Tokens, rate.Per), func(t *testing.T) {
+			l := newLimiter(t, capacity, rate)
+			drain(t, l, capacity)
+			const n = 3
+			need := n * rate.Per / time.Duration(rate.Tokens)
+			refused(t, waitFor(l, n, need-time.Minute, patience))
+			if err := waitFor(l, n, need+time.Minute, each); !errors.Is(err, context.Canceled) {
+				t.Errorf("%d tokens, that need %v, within a minute more: %v, want context.Canceled after %v", n, need, err, each)
 			}
-		}
-	})
+		})
+	}
 
 	t.Run("work is charged what it costs", func(t *testing.T) {
 		l, begin := open(t), time.Now()
@@ -52,67 +78,69 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 	})
 
 	t.Run("a cost of 0 is always met and takes nothing", func(t *testing.T) {
-		l := open(t)
-		drain(t, l, capacity)
-		for range 100 {
-			if err := l.WaitN(ctx, 0); err != nil {
-				t.Fatal(err)
+		l := slow(t)
+		drain(t, l, capacity-1)
+		for left := 1; left >= 0; left-- {
+			for range 100 {
+				drain(t, l, 0)
 			}
+			drainAll(t, l, left)
 		}
 	})
 
-	t.Run("more than the capacity is refused at once", func(t *testing.T) {
-		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
-		begin := time.Now()
-		if err := l.WaitN(ctx, capacity+1); err == nil {
-			t.Error("admitted")
+	t.Run("more than the capacity is refused at once and costs nothing", func(t *testing.T) {
+		l := slow(t)
+		for left := capacity; left >= 0; left -= capacity {
+			for range 20 {
+				refused(t, waitFor(l, capacity+1, 1000*time.Hour, patience))
+			}
+			drainAll(t, l, left)
 		}
-		if time.Since(begin) > time.Minute {
-			t.Errorf("refused after %v", time.Since(begin))
-		}
-		drain(t, l, capacity) // it has cost nothing
 	})
 
 	t.Run("what the deadline does not allow is refused at once and costs nothing", func(t *testing.T) {
-		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
+		l := slow(t)
 		drain(t, l, capacity-1)
-		begin := time.Now()
-		for range 100 {
-			ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-			if err := l.WaitN(ctx, 2); err == nil {
-				t.Fatal("admitted")
+		for left := 1; left >= 0; left-- {
+			for n := left + 1; n <= capacity; n++ {
+				for range 20 {
+					refused(t, soon(l, n))
+				}
 			}
-			cancel()
+			drainAll(t, l, left)
 		}
-		if time.Since(begin) > time.Minute {
-			t.Errorf("refused after %v", time.Since(begin))
-		}
-		drain(t, l, 1)
 	})
 
 	t.Run("a wait that is given up ends at once and costs nothing", func(t *testing.T) {
-		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
+		l := slow(t)
 		drain(t, l, capacity-1)
 		begin := time.Now()
-		for range 20 {
-			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(time.Millisecond, cancel)
-			if err := l.WaitN(ctx, 2); !errors.Is(err, context.Canceled) {
-				t.Fatalf("%v, want context.Canceled", err)
+		for left := 1; left >= 0; left-- {
+			for n := left + 1; n <= capacity; n++ {
+				for range 5 {
+					if err := giveUp(l, n); !errors.Is(err, context.Canceled) {
+						t.Fatalf("%v, want context.Canceled", err)
+					}
+				}
 			}
+			if time.Since(begin) > time.Minute {
+				t.Errorf("given up after %v", time.Since(begin))
+			}
+			drainAll(t, l, left)
 		}
-		if time.Since(begin) > time.Minute {
-			t.Errorf("given up after %v", time.Since(begin))
-		}
-		drain(t, l, 1)
 	})
 
 	t.Run("who is gone is not admitted", func(t *testing.T) {
-		l := open(t)
-		ctx, cancel := context.WithCancel(ctx)
+		l := slow(t)
+		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		if err := l.WaitN(ctx, 1); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want context.Canceled", err)
+		for left := capacity; left >= 0; left -= capacity {
+			for n := 1; n <= capacity; n++ {
+				if err := l.WaitN(gone, n); !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, want context.Canceled", err)
+				}
+			}
+			drainAll(t, l, left)
 		}
 	})
 
@@ -123,8 +151,15 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				for range 3 {
-					if err := l.WaitN(ctx, 1); err != nil {
+				for i := range 6 {
+					wait := l.WaitN
+					if i%2 == 0 {
+						wait = func(_ context.Context, n int) error { return giveUp(l, n) }
+					}
+					switch err := wait(ctx, 1); {
+					case i%2 == 0 && errors.Is(err, context.Canceled):
+						continue
+					case err != nil:
 						t.Error(err)
 						return
 					}
@@ -142,7 +177,8 @@ func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rat
 
 // TestRequestLimiter is TestLimiter for the Limiter that one has for a request,
 // and checks that each key of [retryafter.WithKey] has a budget of its own, as in
-// [retryafter.Keyed].
+// [retryafter.Keyed], and gets no more for being one of hundreds. What remembers
+// few keys may refuse the others.
 func TestRequestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter) {
 	TestLimiter(t, func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
 		return ofRequest{newLimiter(t, capacity, rate), "key"}
@@ -151,13 +187,18 @@ func TestRequestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int
 	t.Run("each key has a budget of its own", func(t *testing.T) {
 		const capacity = 5
 		l := newLimiter(t, capacity, retryafter.Every(time.Hour))
-		for _, key := range []retryafter.Key{"", "a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")} {
-			drain(t, ofRequest{l, key}, capacity)
-			soon, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-			if err := (ofRequest{l, key}).WaitN(soon, 1); err == nil {
-				t.Errorf("%v has more than its capacity", key)
+		keys := []retryafter.Key{"", "a", "A", "\x00", retryafter.NewKey("a", "b"), retryafter.NewKey("ab")}
+		for _, key := range keys {
+			drainAll(t, ofRequest{l, key}, capacity)
+		}
+		for i := range 500 {
+			key := retryafter.NewKey("one of many", strconv.Itoa(i))
+			if soon(ofRequest{l, key}, capacity) == nil {
+				keys = append(keys, key)
 			}
-			cancel()
+		}
+		for _, key := range keys {
+			drainAll(t, ofRequest{l, key}, 0)
 		}
 	})
 }
@@ -184,4 +225,40 @@ func drain(t *testing.T, l retryafter.Limiter, n int) {
 	if err := l.WaitN(ctx, n); err != nil {
 		t.Fatalf("%d tokens that should be there: %v", n, err)
 	}
+}
+
+// drainAll takes n tokens that are there, and there must not be one more.
+func drainAll(t *testing.T, l retryafter.Limiter, n int) {
+	t.Helper()
+	drain(t, l, n)
+	if soon(l, 1) == nil {
+		t.Fatalf("there were more than %d tokens", n)
+	}
+}
+
+// refused wants an error that a wait did not have to be given up for.
+func refused(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, context.Canceled) {
+		t.Fatalf("%v, want an error at once", err)
+	}
+}
+
+// soon asks for n tokens within ten minutes.
+func soon(l retryafter.Limiter, n int) error { return waitFor(l, n, 10*time.Minute, patience) }
+
+// giveUp waits for n tokens for a millisecond.
+func giveUp(l retryafter.Limiter, n int) error {
+	return waitFor(l, n, 1000*time.Hour, time.Millisecond)
+}
+
+// patience is how long what has to come at once may take.
+const patience = 5 * time.Second
+
+// waitFor asks for n tokens within a time, and gives up after another.
+func waitFor(l retryafter.Limiter, n int, within, giveUp time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	defer time.AfterFunc(giveUp, cancel).Stop()
+	return l.WaitN(ctx, n)
 }

@@ -79,6 +79,8 @@ type Attempt struct {
 	Whole   bool
 	BodyErr error
 
+	length int64 // of the body as it was announced; negative where it was not
+
 	// NotBefore is the instant that the last Retry-After for the key had named
 	// when the attempt came. It is zero where there was none.
 	NotBefore time.Time
@@ -219,7 +221,7 @@ func (r *Recorder) begin(req *http.Request) *entry {
 	held := r.holds[key]
 	a := &entry{Attempt: Attempt{
 		Number: len(r.attempts) + 1, Key: key, Method: method(req), URL: req.URL.String(), Header: req.Header.Clone(), Came: now,
-		NotBefore: held.until, Whole: true,
+		NotBefore: held.until, Whole: true, length: announced(req),
 	}}
 	if r.holds == nil {
 		r.holds = make(map[retryafter.Key]hold)
@@ -319,12 +321,15 @@ func (r *Recorder) heldBy(own retryafter.Key, req *http.Request, status int, hea
 	if status < 300 || location == "" {
 		return nil
 	}
-	to, err := req.URL.Parse(location)
+	ref, err := url.Parse(location)
 	if err != nil {
 		return nil
 	}
 	hop := req.WithContext(req.Context())
-	hop.URL, hop.Host = to, to.Host
+	hop.URL = req.URL.ResolveReference(ref)
+	if own := cmp.Or(req.Host, req.URL.Host) != req.URL.Host; !own || ref.IsAbs() { // as http.Client does
+		hop.Host = hop.URL.Host
+	}
 	keys := []retryafter.Key{r.key(hop)}
 	if hop.Method = http.MethodGet; status <= http.StatusSeeOther { // as http.Client sends it on
 		keys = append(keys, r.key(hop))
@@ -333,10 +338,35 @@ func (r *Recorder) heldBy(own retryafter.Key, req *http.Request, status int, hea
 }
 
 func (r *Recorder) key(req *http.Request) retryafter.Key {
+	req = asSent(req)
 	if r.Key != nil {
 		return r.Key(req)
 	}
 	return retryafter.NewKey(method(req), cmp.Or(req.Host, req.URL.Host), req.URL.Path)
+}
+
+// asSent is req with the path and the hosts that a server sees, so that its key
+// is the same at both ends, and whichever way a Location is written.
+func asSent(req *http.Request) *http.Request {
+	sent, u := req.WithContext(req.Context()), *req.URL
+	if u.Path == "" && u.Opaque == "" {
+		u.Path = "/"
+	}
+	u.Host = hostAsSent(u.Host)
+	sent.URL, sent.Host = &u, hostAsSent(req.Host)
+	return sent
+}
+
+// hostAsSent is host in small letters and, for only net/http can do it, as it
+// writes and reads it: without a zone, and in ASCII.
+func hostAsSent(host string) string {
+	var wire bytes.Buffer
+	if (&http.Request{URL: &url.URL{Path: "/"}, Host: host}).Write(&wire) == nil {
+		if read, err := http.ReadRequest(bufio.NewReader(&wire)); err == nil {
+			host = cmp.Or(read.Host, host)
+		}
+	}
+	return strings.ToLower(host)
 }
 
 // hint says how it is told that the attempts of a message are of one call.
@@ -367,26 +397,43 @@ func (r *Recorder) CheckAttempts(most int) {
 }
 
 // CheckOnce fails the test where several attempts have one key that were not
-// safe to repeat, by method and header: see [retryafter.Replayable]. An
-// Idempotency-Key that is set without being sent is not seen at a server. Where
-// the test makes several such calls to one path, see Key.
+// safe to repeat, by method and header: see [retryafter.Replayable]. Where only
+// an Idempotency-Key, or an X-Idempotency-Key, makes them so, each must have the
+// same. One that is set without being sent is not seen at a server. Where the
+// test makes several such calls to one path, see Key.
 func (r *Recorder) CheckOnce() {
 	t := r.test()
 	t.Helper()
 	for _, all := range r.byKey() {
 		all = slices.DeleteFunc(all, func(a Attempt) bool {
-			return retryafter.Replayable(&http.Request{Method: a.Method, Header: a.Header})
+			return retryafter.Replayable(&http.Request{Method: a.Method})
 		})
-		if len(all) > 1 {
-			t.Errorf("retryaftertest: %d attempts of what is not safe to repeat, want 1%s: %s", len(all), r.hint(all[0].Key), list(all))
+		what := ""
+		for _, a := range all {
+			switch {
+			case !retryafter.Replayable(&http.Request{Method: a.Method, Header: a.Header}):
+				what = "of what is not safe to repeat"
+			case what == "" && !a.sameOperation(all[0]):
+				what = "with different Idempotency-Keys"
+			}
+		}
+		if len(all) > 1 && what != "" {
+			t.Errorf("retryaftertest: %d attempts %s, want 1%s: %s", len(all), what, r.hint(all[0].Key), list(all))
 		}
 	}
 }
 
+// sameOperation tells whether a and b are the same by their Idempotency-Keys.
+func (a Attempt) sameOperation(b Attempt) bool {
+	const x = "X-Idempotency-Key"
+	return slices.Equal(a.Header[x[2:]], b.Header[x[2:]]) && slices.Equal(a.Header[x], b.Header[x])
+}
+
 // CheckBodies fails the test where a request's body broke off, and where the
 // bodies of attempts with one key differ. Of a body that was not read to its
-// end, as where the server answers before that, what was read is compared.
-// Where the test makes several calls of one method to one path, see Key.
+// end, as where the server answers before that, what was read is compared, and
+// its length where that was announced. Where the test makes several calls of one
+// method to one path, see Key.
 func (r *Recorder) CheckBodies() {
 	t := r.test()
 	t.Helper()
@@ -398,10 +445,14 @@ func (r *Recorder) CheckBodies() {
 			return a.BodyErr != nil
 		})
 		first := max(0, slices.IndexFunc(all, func(a Attempt) bool { return a.Whole }))
+		sized := max(0, slices.IndexFunc(all, func(a Attempt) bool { return a.length >= 0 }))
 		for _, a := range all {
 			if want := all[first]; !a.sameBody(want) {
 				t.Errorf("retryaftertest: the body of %s, is %s, want %s as of attempt %d%s",
 					a, brief(a.Body), brief(want.Body), want.Number, r.hint(a.Key))
+			} else if want := all[sized]; a.length >= 0 && a.length != want.length {
+				t.Errorf("retryaftertest: the body of %s, is announced to have %s, want %d as of attempt %d%s",
+					a, count(int(a.length), "byte"), want.length, want.Number, r.hint(a.Key))
 			}
 		}
 	}
@@ -477,6 +528,15 @@ func redact(err error) (text string) {
 
 // method is req's, where "" is GET.
 func method(req *http.Request) string { return cmp.Or(req.Method, http.MethodGet) }
+
+// announced is how long req's body is to be, at a client or a server; negative
+// where that is not said.
+func announced(req *http.Request) int64 {
+	if req.ContentLength == 0 && req.Body != nil && req.Body != http.NoBody {
+		return -1
+	}
+	return req.ContentLength
+}
 
 // absolute is the URL that req is for, at a client or a server.
 func absolute(req *http.Request) *url.URL {

@@ -224,6 +224,154 @@ func TestARedirectHoldsWhereItLeads(t *testing.T) {
 	}
 }
 
+// Whatever a Location looks like, http.Client's hop is the one that it holds.
+func TestAHopIsKnownAtBothEnds(t *testing.T) {
+	for _, location := range []string{
+		"/b", "//other.example/b", "http://other.example", "http://other.example?x=1", "http://other.example/", "http://Other.example/b",
+		"http://other.example:80/b", "http://other.example./b", "http://bücher.example/b", "http://BÜCHER.example:80", "?x=1", "b#c", "http://[fe80::1%25en0]/b",
+	} {
+		for _, host := range []string{"", "api.internal", "Bücher.internal"} {
+			for _, end := range []string{"client", "server"} {
+				if end == "server" && host != "" && strings.HasPrefix(location, "//") {
+					continue // a client keeps the Host of its own, which a server can't know for one
+				}
+				synctest.Test(t, func(t *testing.T) {
+					w := &witness{TB: t}
+					recorder := &retryaftertest.Recorder{TB: w}
+					first := true
+					var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if first {
+							w.Header().Set("Retry-After", "5")
+							w.Header().Set("Location", location)
+							w.WriteHeader(http.StatusTemporaryRedirect)
+						}
+						first = false
+					})
+					if end == "server" {
+						h = recorder.Handler(h)
+					}
+					var rt http.RoundTripper = retryaftertest.Serve(t, h)
+					if end == "client" {
+						rt = recorder.Transport(rt)
+					}
+					req := request(t, "GET", "http://first.example/a", "")
+					req.Host = host
+					resp, err := (&http.Client{Transport: rt}).Do(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					read(t, resp)
+					if len(w.failed) != 1 || !strings.Contains(w.failed[0], "5s early") {
+						t.Errorf("Location %q, Host %q, at the %s: %v", location, host, end, w.failed)
+					}
+				})
+			}
+		}
+	}
+}
+
+// One URL has one key, in whichever way it is written.
+func TestAKeyIsOfWhatIsSent(t *testing.T) {
+	for _, key := range []func(*http.Request) retryafter.Key{nil, retryafter.ByHost, func(r *http.Request) retryafter.Key { return retryafter.Key(r.URL.Host + r.URL.Path) }} {
+		for _, d := range doors[:2] { // over HTTP/2 in the clear, http.Transport dials an IDN without end
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{TB: t}
+				script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, RetryAfter: 5 * time.Second}, retryaftertest.Response{Times: 3})
+				script.Key = key
+				base, _ := d.open(t, script)
+				for _, url := range []string{"http://bücher.example", "http://bücher.example/", "http://xn--bcher-kva.example", "http://Bücher.example/?a#b"} {
+					send(t, &http.Client{Transport: base}, "GET", url, "")
+				}
+				w.want(t, "5s early", "5s early", "5s early")
+			})
+		}
+	}
+}
+
+func TestAnOperationKeepsItsIdempotencyKey(t *testing.T) {
+	type headers []http.Header
+	key := func(values ...string) http.Header { return http.Header{"Idempotency-Key": values} }
+	for name, tc := range map[string]struct {
+		method  string
+		headers headers
+		want    []string
+	}{
+		"the same":        {"POST", headers{key("a"), key("a"), key("a")}, nil},
+		"another":         {"POST", headers{key("a"), key("a"), key("b")}, []string{"3 attempts with different Idempotency-Keys, want 1 (where …): …POST …POST …POST "}},
+		"another X":       {"POST", headers{{"X-Idempotency-Key": {"a"}}, {"X-Idempotency-Key": {"b"}}}, []string{"2 attempts with different"}},
+		"one of two":      {"POST", headers{{"X-Idempotency-Key": {"a"}, "Idempotency-Key": {"a"}}, key("a")}, []string{"2 attempts with different"}},
+		"not any more":    {"POST", headers{key("a"), {}}, []string{"2 attempts of what is not safe to repeat, want 1 (where "}},
+		"only later":      {"POST", headers{{}, key("a")}, []string{"2 attempts of what is not safe to repeat, want 1 (where "}},
+		"unsent":          {"POST", headers{key(), key()}, nil},
+		"once":            {"POST", headers{key("a")}, nil},
+		"a safe method's": {"PUT", headers{key("a"), key("b"), {}}, nil},
+	} {
+		w := &witness{TB: t}
+		script := retryaftertest.NewScript(w, retryaftertest.Response{Status: 503, Times: -1})
+		for _, h := range tc.headers {
+			req := request(t, tc.method, "http://example.com", "x")
+			req.Header = h
+			resp, err := script.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read(t, resp)
+		}
+		script.CheckOnce()
+		if w.want(t, tc.want...); t.Failed() {
+			t.Fatal(name)
+		}
+	}
+}
+
+// A server that reads no body has seen how long it is.
+func TestABodyThatIsNotReadHasALength(t *testing.T) {
+	const ten = "xxxxxxxxxx"
+	for name, tc := range map[string]struct {
+		bodies []io.Reader
+		want   []string
+	}{
+		"the same":      {[]io.Reader{strings.NewReader(ten), strings.NewReader(ten)}, nil},
+		"none":          {[]io.Reader{strings.NewReader(ten), nil}, []string{"is announced to have 0 bytes, want 10 as of attempt 1"}},
+		"none at first": {[]io.Reader{nil, strings.NewReader(ten)}, []string{"is announced to have 10 bytes, want 0 as of"}},
+		"shorter":       {[]io.Reader{strings.NewReader(ten), strings.NewReader(ten[1:])}, []string{"is announced to have 9 bytes, want 10 as of"}},
+		"not said":      {[]io.Reader{strings.NewReader(ten), io.MultiReader(strings.NewReader(ten))}, nil},
+		"not said at first": {[]io.Reader{io.MultiReader(strings.NewReader(ten)), strings.NewReader(ten), strings.NewReader(ten[1:])},
+			[]string{"is announced to have 9 bytes, want 10 as of"}},
+	} {
+		for _, end := range []string{"client", "server"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{TB: t}
+				recorder := &retryaftertest.Recorder{TB: w}
+				refuses := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(503) })
+				var rt http.RoundTripper
+				if end == "server" {
+					rt = retryaftertest.Serve(t, recorder.Handler(refuses))
+				} else {
+					rt = recorder.Transport(roundTripper(func(req *http.Request) (*http.Response, error) {
+						return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+					}))
+				}
+				for _, body := range tc.bodies {
+					req, err := http.NewRequestWithContext(t.Context(), "PUT", "http://example.com", body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp, err := rt.RoundTrip(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					read(t, resp)
+				}
+				recorder.CheckBodies()
+				if w.want(t, tc.want...); t.Failed() {
+					t.Fatal(name, end)
+				}
+			})
+		}
+	}
+}
+
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func TestAKeyTellsCallsApart(t *testing.T) {

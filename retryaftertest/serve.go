@@ -21,27 +21,80 @@ import (
 // no TLS; the server also understands HTTP/2 in the clear, for a transport whose
 // Protocols say so.
 //
-// At the end of the test connections are closed, and handlers are waited for,
-// whose requests' contexts are then done.
+// At the end of the test connections are closed, those that handlers took over
+// included, and handlers are waited for, whose requests' contexts are then done.
 func Serve(t testing.TB, h http.Handler) *http.Transport {
+	if h == nil {
+		h = http.DefaultServeMux // as http.Server
+	}
 	l := &listener{accept: make(chan net.Conn), closed: make(chan struct{})}
-	var running sync.WaitGroup
-	server := &http.Server{Handler: h, Protocols: new(http.Protocols), ConnState: func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			running.Add(1)
-		case http.StateClosed, http.StateHijacked:
-			running.Done()
-		}
-	}}
+	serving, end := context.WithCancel(context.Background())
+	use := &use{handler: h}
+	server := &http.Server{
+		Handler:     use,
+		Protocols:   new(http.Protocols),
+		BaseContext: func(net.Listener) context.Context { return serving },
+		ConnState:   use.connection,
+	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
-	running.Go(func() { server.Serve(l) })
+	use.running.Go(func() { server.Serve(l) })
 	t.Cleanup(func() {
 		server.Close()
-		running.Wait()
+		end()
+		use.end()
 	})
 	return &http.Transport{DialContext: l.dial}
+}
+
+// A use keeps account of what a server does for a test.
+type use struct {
+	handler http.Handler
+	running sync.WaitGroup // connections, and handlers: HTTP/2 leaves them behind
+
+	mu       sync.Mutex
+	ended    bool
+	hijacked []net.Conn
+}
+
+// end closes what http.Server does not close, and waits for what still runs.
+func (u *use) end() {
+	u.mu.Lock()
+	u.ended = true
+	for _, c := range u.hijacked {
+		c.Close()
+	}
+	u.mu.Unlock()
+	u.running.Wait()
+}
+
+// ServeHTTP serves by the handler until the end.
+func (u *use) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	u.mu.Lock()
+	if u.ended {
+		u.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
+	u.running.Add(1)
+	u.mu.Unlock()
+	defer u.running.Done()
+	u.handler.ServeHTTP(w, req)
+}
+
+func (u *use) connection(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		u.running.Add(1)
+	case http.StateClosed:
+		u.running.Done()
+	case http.StateHijacked:
+		u.mu.Lock()
+		if u.hijacked = append(u.hijacked, c); u.ended {
+			c.Close()
+		}
+		u.mu.Unlock()
+		u.running.Done()
+	}
 }
 
 // A listener accepts what is dialed.

@@ -119,6 +119,84 @@ func TestServeEndsWithTheTest(t *testing.T) {
 			send(t, c, "GET", "http://example.com", "") // and is kept alive
 		})
 	})
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("though its body was not read, HTTP/2 %v", http2), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{TB: t}
+				gone := false
+				tr := retryaftertest.Serve(w, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done()
+					time.Sleep(time.Second)
+					gone = true
+				}))
+				tr.Protocols = new(http.Protocols)
+				tr.Protocols.SetHTTP1(!http2)
+				tr.Protocols.SetUnencryptedHTTP2(http2)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err := tr.RoundTrip(request(t, "PUT", "http://example.com", "x").WithContext(ctx)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if w.end(); !gone {
+					t.Error("it is still there")
+				}
+			})
+		})
+	}
+	t.Run("what a handler took over is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &witness{TB: t}
+			var read, left error
+			tr := retryaftertest.Serve(w, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+				if r.URL.Path == "/leaves" { // it to another
+					go func() { _, left = rw.ReadByte() }()
+					return
+				}
+				_, read = rw.ReadByte()
+				time.Sleep(time.Second)
+			}))
+			for _, path := range []string{"/", "/leaves"} {
+				req := request(t, "GET", "http://example.com"+path, "")
+				req.Header = http.Header{"Connection": {"upgrade"}, "Upgrade": {"x"}}
+				if resp, err := tr.RoundTrip(req); err != nil || resp.StatusCode != 101 {
+					t.Error(resp, err)
+				}
+			}
+			begin := time.Now()
+			w.end()
+			synctest.Wait()
+			if read == nil || left == nil || time.Since(begin) != time.Second {
+				t.Errorf("%v and %v, after %v", read, left, time.Since(begin))
+			}
+		})
+	})
+	t.Run("what a handler takes over after the end is closed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &witness{TB: t}
+			var read error
+			tr := retryaftertest.Serve(w, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				time.Sleep(time.Second)
+				c, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, read = c.Read(make([]byte, 1))
+			}))
+			go tr.RoundTrip(request(t, "GET", "http://example.com", ""))
+			synctest.Wait()
+			if w.end(); read == nil {
+				t.Error("read")
+			}
+		})
+	})
 	t.Run("unused", func(t *testing.T) {
 		w := &witness{TB: t}
 		for range 100 {

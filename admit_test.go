@@ -311,23 +311,24 @@ func TestOnlyAWaitForTheLimiterThatIsMadeIsAnnounced(t *testing.T) {
 }
 
 func TestAWaitForTheLimiterLeavesNothingBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // which fails where a goroutine is left
-		ctx := &netCounting{Context: context.Background(), done: make(chan struct{})}
-		req := get(ctx)
-		req.Cancel = make(chan struct{})
-		tr := &retryafter.Transport{
-			Base: netBase(netReply(200)), Limiter: slowBucket(time.Second), Gate: &retryafter.Gate{},
-			Policy: retryafter.Policy{MaxElapsed: time.Hour, Reserve: time.Second},
-		}
-		ctx.Context = deadlineIn(time.Hour)
-		if _, err := tr.RoundTrip(req); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if hung, most := ctx.counts(); hung != 0 || most == 0 {
-			t.Errorf("%d of at most %d registrations are left", hung, most)
-		}
-	})
+	for _, reserve := range []time.Duration{0, time.Second} { // with one there is a context more
+		synctest.Test(t, func(t *testing.T) { // which fails where a goroutine is left
+			ctx := &netCounting{Context: deadlineIn(time.Hour), done: make(chan struct{})}
+			req := get(ctx)
+			req.Cancel = make(chan struct{})
+			tr := &retryafter.Transport{
+				Base: netBase(netReply(200)), Limiter: slowBucket(time.Second), Gate: &retryafter.Gate{},
+				Policy: retryafter.Policy{Reserve: reserve},
+			}
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if hung, most := ctx.counts(); hung != 0 || most == 0 {
+				t.Errorf("%d of at most %d registrations are left", hung, most)
+			}
+		})
+	}
 }
 
 // deadlineIn is a context that has a deadline to tell and nothing else.
@@ -450,5 +451,31 @@ func TestAnAttemptThatCostsNothingAsksNobody(t *testing.T) {
 		resp, err := tr.RoundTrip(get(retryafter.WithCost(t.Context(), 0)))
 		netWant(t, resp, err, 200, 2, retryafter.Final)
 		wantArrivals(t, s, 0, 1)
+	})
+}
+
+// slowHolds is a memory that takes its time once it was asked for the first
+// attempt.
+type slowHolds struct {
+	countingHolds
+	takes time.Duration
+}
+
+func (h *slowHolds) Held(ctx context.Context, key retryafter.Key) (time.Duration, error) {
+	if h.asked > 0 {
+		time.Sleep(h.takes)
+	}
+	return h.countingHolds.Held(ctx, key)
+}
+
+func TestTimeThatASharedMemoryTakesIsNotTakenFromReserve(t *testing.T) {
+	inBubble(t, []reply{{status: 503}, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Gate = &retryafter.Gate{Shared: &slowHolds{takes: 2 * time.Second}}
+		tr.Limiter = netLimiter(func(context.Context, int) error { return nil })
+		tr.Reserve = 4 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		resp, err := tr.RoundTrip(get(ctx)) // decided at 2 s, waited until then, and held up until 4 s
+		netWantError(t, resp, err, 1, retryafter.DeadlineTooNear)
 	})
 }

@@ -716,9 +716,15 @@ func TestATransportThatIsItsOwnBaseSaysSo(t *testing.T) {
 	defer func() { http.DefaultTransport = before }()
 	tr := &retryafter.Transport{}
 	http.DefaultTransport = tr
-	_, err := tr.RoundTrip(get(t.Context()))
+	var closed closeCounter
+	req := get(t.Context())
+	req.Body = &closed
+	_, err := tr.RoundTrip(req)
 	if c, ok := errors.AsType[*retryafter.ConfigError](err); !ok || c.Field != "Transport.Base" {
 		t.Errorf("%v", err)
+	}
+	if closed != 1 {
+		t.Errorf("the body was closed %d times", closed)
 	}
 }
 
@@ -811,6 +817,184 @@ func TestAResponseThatNoTransportReturnedHasNoReportOfAnother(t *testing.T) {
 		}
 		if got, want := retryafter.ReportOf(resp), (retryafter.Report{Attempts: 1, Stop: retryafter.Final}); got != want {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Who is shown an Attempt is told how long the call has taken, the first time
+// too.
+func TestElapsedCountsFromTheFirstSend(t *testing.T) {
+	for name, watch := range map[string]func(*retryafter.Transport, func(retryafter.Attempt)){
+		"by Trace": func(tr *retryafter.Transport, see func(retryafter.Attempt)) {
+			tr.Trace = &retryafter.Trace{AttemptDone: see}
+		},
+		"by Retry": func(tr *retryafter.Transport, see func(retryafter.Attempt)) {
+			tr.Retry = func(a retryafter.Attempt) bool { see(a); return retryafter.DefaultRetry(a) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{{status: 503, takes: 2 * time.Second}, {status: 200, takes: 3 * time.Second}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				var got []time.Duration
+				watch(tr, func(a retryafter.Attempt) { got = append(got, a.Elapsed) })
+				if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(seconds(2, 6), got); diff != "" {
+					t.Errorf("elapsed (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAttemptMayTakeAllOfMaxElapsed(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxElapsed, tr.AttemptTimeout = time.Minute, time.Minute
+		if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stingyLimiter admits the first attempt, and never another.
+type stingyLimiter struct{ asked int }
+
+func (l *stingyLimiter) WaitN(context.Context, int) error { l.asked++; return nil }
+
+func (l *stingyLimiter) DelayN(time.Time, int) (time.Duration, error) {
+	if l.asked > 0 {
+		return 0, errors.New("never")
+	}
+	return 0, nil
+}
+
+func TestALimiterThatWillRefuseEndsTheCallWithItsResponse(t *testing.T) {
+	for _, tc := range []struct {
+		status, attempts int
+		stop             retryafter.Reason
+	}{{503, 1, retryafter.Limited}, {404, 1, retryafter.Final}} {
+		inBubble(t, []reply{told(tc.status, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Limiter = &stingyLimiter{}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, tc.status, tc.attempts, tc.stop)
+			r := retryafter.ReportOf(resp)
+			if refused := r.Err != nil && r.Err.Error() == "never"; refused != (tc.stop == retryafter.Limited) {
+				t.Errorf("the report tells the error %v", r.Err)
+			}
+			if took := time.Since(s.begin); took != 0 {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+	// What it says of a call that ends for another reason is not told.
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Limiter, tr.Backoff = &stingyLimiter{}, nil
+		tr.Budget = &retryafter.RetryBudget{Retries: 1}
+		tr.Budget.Withdraw(retryafter.ByHost(get(t.Context())))
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 1, retryafter.BudgetSpent)
+		if err := retryafter.ReportOf(resp).Err; err != nil {
+			t.Errorf("the report tells the error %v", err)
+		}
+	})
+}
+
+// countedBackoff tells how often it was asked.
+type countedBackoff struct{ asked *int }
+
+func (countedBackoff) Reset()                       {}
+func (b countedBackoff) NextBackOff() time.Duration { *b.asked++; return time.Second }
+
+func TestACallsBackoffIsMadeOnceAndStepsOnceARetry(t *testing.T) {
+	inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		made, asked := 0, 0
+		tr.Backoff = func() backoff.BackOff { made++; return countedBackoff{&asked} }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 4, retryafter.AttemptsUsed)
+		if made != 1 || asked != 4 {
+			t.Errorf("%d were made, and asked %d times, want 1 and 4", made, asked)
+		}
+	})
+}
+
+// Rule 14: what delays the end of a wait, as a slow hook, may leave no time for
+// the attempt.
+func TestTheClockIsLookedAtAgainAfterAWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		maxElapsed, reserve, timeout, hook time.Duration
+		stop                               retryafter.Reason
+	}{
+		"Reserve is gone":     {0, 3 * time.Second, 10 * time.Second, 7 * time.Second, retryafter.DeadlineTooNear},
+		"Reserve is left":     {0, 3 * time.Second, 10 * time.Second, 7*time.Second - 1, retryafter.Final},
+		"MaxElapsed is gone":  {8 * time.Second, 0, 0, 8 * time.Second, retryafter.ElapsedTooLong},
+		"MaxElapsed is left":  {8 * time.Second, 0, 0, 8*time.Second - 1, retryafter.Final},
+		"Reserve of that":     {8 * time.Second, time.Second, 0, 7 * time.Second, retryafter.ElapsedTooLong},
+		"there are no bounds": {0, 0, 0, time.Hour, retryafter.Final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{told(503, "2"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				tr.MaxElapsed, tr.Reserve = tc.maxElapsed, tc.reserve
+				tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { time.Sleep(tc.hook) }}
+				ctx := t.Context()
+				if tc.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.timeout)
+					defer cancel()
+				}
+				resp, err := tr.RoundTrip(get(ctx))
+				if tc.stop == retryafter.Final {
+					netWant(t, resp, err, 200, 2, tc.stop)
+				} else {
+					netWantError(t, resp, err, 1, tc.stop)
+				}
+			})
+		})
+	}
+}
+
+// What Retry says holds for statuses that DefaultRetry is sure of too.
+func TestRetryMayAskForWhatIsFinalByDefault(t *testing.T) {
+	inBubble(t, []reply{{status: 404}, {status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Retry = func(a retryafter.Attempt) bool { return a.StatusCode == 404 }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 2, retryafter.Final)
+	})
+}
+
+func TestTheBodyOfAnAttemptThatIsNotMadeIsClosed(t *testing.T) {
+	for name, cancelAt := range map[string]time.Duration{"while it is decided": 0, "in the wait": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var closed closeCounter
+				req := get(ctx)
+				req.Method, req.Body = "PUT", new(closeCounter)
+				req.GetBody = func() (io.ReadCloser, error) {
+					if cancelAt == 0 {
+						cancel()
+					}
+					time.AfterFunc(cancelAt, cancel)
+					return &closed, nil
+				}
+				tr.RoundTrip(req)
+				if closed != 1 || len(s.arrivals) != 1 {
+					t.Errorf("%d attempts were sent, the body of the next was closed %d times", len(s.arrivals), closed)
+				}
+			})
+		})
+	}
+}
+
+func TestWhyThereWasNoBodyIsReported(t *testing.T) {
+	inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		req := get(t.Context())
+		req.Method = "PUT"
+		withoutBody(req)
+		resp, err := tr.RoundTrip(req)
+		netWant(t, resp, err, 503, 1, retryafter.GetBodyFailed)
+		if err := retryafter.ReportOf(resp).Err; err == nil || err.Error() != "the file is gone" {
+			t.Errorf("the report tells the error %v", err)
 		}
 	})
 }

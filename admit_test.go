@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/retryafter-go/retryafter"
 )
 
@@ -473,9 +475,50 @@ func TestTimeThatASharedMemoryTakesIsNotTakenFromReserve(t *testing.T) {
 		tr.Gate = &retryafter.Gate{Shared: &slowHolds{takes: 2 * time.Second}}
 		tr.Limiter = netLimiter(func(context.Context, int) error { return nil })
 		tr.Reserve = 4 * time.Second
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		// It is asked before the token of the first attempt is used, for the
+		// decision, and before and after the second one asks for a token.
+		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 		defer cancel()
-		resp, err := tr.RoundTrip(get(ctx)) // decided at 2 s, waited until then, and held up until 4 s
+		resp, err := tr.RoundTrip(get(ctx))
 		netWantError(t, resp, err, 1, retryafter.DeadlineTooNear)
+		if took := time.Since(s.begin); took != 8*time.Second {
+			t.Errorf("took %v", took)
+		}
 	})
+}
+
+// tellingLimiter tells its delay, and has no TakeN.
+type tellingLimiter struct {
+	netLimiter
+	delay time.Duration
+	err   error
+}
+
+func (l tellingLimiter) DelayN(time.Time, int) (time.Duration, error) { return l.delay, l.err }
+
+func TestADelayIsAnnouncedAndAnErrorIsLeftToTheWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		delay time.Duration
+		err   error
+		want  []time.Duration
+	}{
+		"a delay":  {3 * time.Second, nil, seconds(3)},
+		"none":     {0, nil, nil},
+		"an error": {0, errors.New("away"), nil},
+		"both":     {3 * time.Second, errors.New("away"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				var announced []time.Duration
+				asked := 0
+				tr.Trace = &retryafter.Trace{Waiting: func(w retryafter.WaitInfo) { announced = append(announced, w.Wait) }}
+				tr.Limiter = tellingLimiter{func(context.Context, int) error { asked++; return nil }, tc.delay, tc.err}
+				resp, err := tr.RoundTrip(get(t.Context()))
+				netWant(t, resp, err, 200, 1, retryafter.Final)
+				if diff := cmp.Diff(tc.want, announced); diff != "" || asked != 1 {
+					t.Errorf("WaitN was called %d times; announced (-want +got):\n%s", asked, diff)
+				}
+			})
+		})
+	}
 }

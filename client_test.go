@@ -998,3 +998,67 @@ func TestWhyThereWasNoBodyIsReported(t *testing.T) {
 		}
 	})
 }
+
+func TestASuccessHasNoDelayToReport(t *testing.T) {
+	inBubble(t, []reply{told(503, "5"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 200, 2, retryafter.Final)
+		if d := retryafter.ReportOf(resp).Decision; d != (retryafter.Decision{Reason: retryafter.Final}) {
+			t.Errorf("the report tells the decision %+v", d)
+		}
+	})
+}
+
+func TestACallThatBeganNothingHasNoDecisionToReport(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Reserve = -1
+		resp, err := tr.RoundTrip(get(t.Context()))
+		e := netWantError(t, resp, err, 0, retryafter.Misconfigured)
+		if e.Report.Decision != (retryafter.Decision{}) {
+			t.Errorf("the report tells the decision %+v", e.Report.Decision)
+		}
+	})
+}
+
+func TestANilBackOffEndsTheCall(t *testing.T) {
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Backoff = func() backoff.BackOff { return nil }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 1, retryafter.BackoffStopped)
+	})
+}
+
+// An error of a cancelled call has the context's error and its cause, each once.
+func TestACancelledCallsErrorSaysAllAndNothingTwice(t *testing.T) {
+	cause, other := errors.New("the cause"), errors.New("another")
+	for name, tc := range map[string]struct {
+		cause error
+		base  func(context.Context) error
+		want  string
+	}{
+		"the context's error":        {nil, context.Context.Err, "context canceled"},
+		"that, where a cause is":     {cause, context.Context.Err, "context canceled: the cause: context canceled"},
+		"the cause":                  {cause, context.Cause, "context canceled: the cause"},
+		"another":                    {cause, func(context.Context) error { return other }, "context canceled: the cause: another"},
+		"another, without a cause":   {nil, func(context.Context) error { return other }, "context canceled: another"},
+		"one that has both of these": {cause, func(c context.Context) error { return fmt.Errorf("%w, by %w", c.Err(), context.Cause(c)) }, "context canceled, by the cause"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				tr := &retryafter.Transport{Base: netFunc(func(r *http.Request) (*http.Response, error) {
+					cancel(tc.cause)
+					return nil, tc.base(r.Context())
+				}), Policy: retryafter.Policy{Retry: func(retryafter.Attempt) bool { return true }}}
+				resp, err := tr.RoundTrip(get(ctx))
+				e := netWantError(t, resp, err, 1, retryafter.Canceled)
+				if got := e.Err.Error(); got != tc.want {
+					t.Errorf("%q, want %q", got, tc.want)
+				}
+				if !errors.Is(err, context.Canceled) || !errors.Is(err, context.Cause(ctx)) {
+					t.Errorf("%v lacks the context's error or its cause", err)
+				}
+			})
+		})
+	}
+}

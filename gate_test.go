@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter_test
 
 import (
@@ -387,6 +389,11 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 		"cancelled in the wait":   {[]reply{told(503, "30")}, nil, 5},
 		"refused by the limiter":  {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{} }, 5},
 		"no body for the retry":   {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "PUT"; withoutBody(r) }, 5},
+		"not repeated, a 429":     {[]reply{{status: 429}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},
+		"a 429 to the end":        {[]reply{{status: 429}}, nil, 2},
+		"a 500 that is final":     {[]reply{{status: 500}}, func(t *retryafter.Transport, _ *http.Request) { t.Retry = never }, 5},
+		"cancelled on the wire":   {[]reply{{status: 200, takes: 30 * time.Second}}, nil, 5},
+		"cancelled on the way":    {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { cancelledByGetBody(r) }, 5},
 		"not repeated for safety": {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -411,6 +418,34 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 	}
 }
 
+func TestASuccessEarnsItsShareAndARetryThatSucceedsAllOfIt(t *testing.T) {
+	key := retryafter.ByHost(get(t.Context()))
+	for name, tc := range map[string]struct {
+		replies []reply
+		left    int // after two calls
+	}{
+		"two successes are a retry": {[]reply{{status: 200}}, 5},
+		"two retries that succeed":  {[]reply{{status: 503}, {status: 200}, {status: 503}, {status: 200}}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tc.replies, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				tr.Budget = &retryafter.RetryBudget{Retries: 6, SuccessesPerRetry: 2}
+				tr.Budget.Withdraw(key)
+				tr.Budget.Withdraw(key)
+				for range 2 {
+					resp, err := tr.RoundTrip(get(t.Context()))
+					if err != nil || resp.StatusCode != 200 {
+						t.Fatal(resp, err)
+					}
+				}
+				if got := tr.Budget.Left(key); got != tc.left {
+					t.Errorf("%d left, want %d", got, tc.left)
+				}
+			})
+		})
+	}
+}
+
 // once admits one attempt.
 type once struct{ used bool }
 
@@ -420,6 +455,14 @@ func (o *once) WaitN(context.Context, int) error {
 	}
 	o.used = true
 	return nil
+}
+
+func never(retryafter.Attempt) bool { return false }
+
+func cancelledByGetBody(r *http.Request) {
+	cancel := make(chan struct{})
+	r.Method, r.Body, r.Cancel = "PUT", new(closeCounter), cancel
+	r.GetBody = func() (io.ReadCloser, error) { close(cancel); return new(closeCounter), nil }
 }
 
 func withoutBody(r *http.Request) {

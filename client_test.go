@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter_test
 
 import (
@@ -1061,4 +1063,34 @@ func TestACancelledCallsErrorSaysAllAndNothingTwice(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestACallThatEndsInAWaitReportsNoRetryToCome(t *testing.T) {
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		req := get(ctx)
+		stop := make(chan struct{})
+		req.Cancel = stop
+		time.AfterFunc(time.Second, func() { close(stop) })
+		resp, err := tr.RoundTrip(req)
+		e := netWantError(t, resp, err, 1, retryafter.Canceled)
+		if d := e.Report.Decision; d.Retry || d.Reason != retryafter.Canceled || d.Wait != 5*time.Second {
+			t.Errorf("the report tells the decision %+v", d)
+		}
+		if e.Report.Err == nil || e.Report.Err != e.Err {
+			t.Errorf("the report tells the error %v, and the Error %v", e.Report.Err, e.Err)
+		}
+	})
+}
+
+func TestAResponseKeepsTheRequestThatItsBaseSent(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Base = netCloner{netBase(netReply(503))}
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 4, retryafter.AttemptsUsed)
+		if resp.Request.Header.Get("Authorization") == "" {
+			t.Error("the response's request is not the one that was sent")
+		}
+	})
 }

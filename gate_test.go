@@ -270,12 +270,12 @@ func TestEndedHoldsAreSweptWhenThereAreManyAndNotBefore(t *testing.T) {
 			}
 		}
 		zero, ten := &retryafter.Gate{}, &retryafter.Gate{MaxKeys: 10}
-		hold(zero, 0, 100, time.Second)
+		hold(zero, 0, 128, time.Second)
 		hold(ten, 0, 10, time.Second)
 		time.Sleep(time.Second)
-		hold(zero, 100, 1, time.Second)
-		if n := zero.Len(); n != 101 {
-			t.Errorf("the zero Gate keeps %d holds, want all of 101", n)
+		hold(zero, 128, 1, time.Second)
+		if n := zero.Len(); n != 129 {
+			t.Errorf("the zero Gate keeps %d holds, want all of 129", n)
 		}
 		hold(ten, 10, 1, time.Hour)
 		if n := ten.Len(); n != 1 {
@@ -588,6 +588,7 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 		"retry fails for good":    {[]reply{{status: 503}, {err: errors.New("no")}}, nil, 4},
 		"cancelled in the wait":   {[]reply{told(503, "30")}, nil, 5},
 		"refused by the limiter":  {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{} }, 5},
+		"refused when decided":    {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &stingyLimiter{} }, 5},
 		"refused before it began": {[]reply{{status: 200}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{used: true} }, 5},
 		"no body for the retry":   {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "PUT"; withoutBody(r) }, 5},
 		"not repeated, a 429":     {[]reply{{status: 429}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},

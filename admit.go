@@ -56,8 +56,8 @@ func (c *call) waitTurn(redirect *http.Response) error {
 	return nil
 }
 
-// hold tells the Gate what a's response asks for, and returns what to ask for
-// what it knows beside that.
+// hold tells the Gate what a's response asks for, and returns what to ask how
+// long it holds the call.
 func (c *call) hold(a *Attempt) func(time.Time) time.Duration {
 	if c.t.Gate != nil && c.t.Gate.concerns(a) {
 		if hint, _ := c.t.hint(a); hint.Delay > 0 { // there is none beside an error

@@ -168,6 +168,12 @@ func TestACancelledCallTakesNoToken(t *testing.T) {
 			cancel()
 			return req.WithContext(ctx)
 		},
+		"by its context, with a Request.Cancel": func(req *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(req.Context())
+			cancel()
+			req.Cancel = make(chan struct{})
+			return req.WithContext(ctx)
+		},
 		"by Request.Cancel": func(req *http.Request) *http.Request {
 			cancel := make(chan struct{})
 			close(cancel)

@@ -1094,3 +1094,59 @@ func TestAResponseKeepsTheRequestThatItsBaseSent(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyARedirectAsksForAWaitBeforeTheFirstAttempt(t *testing.T) {
+	for _, tc := range []struct {
+		status     int
+		retryAfter string
+		at         float64
+		announced  int
+	}{
+		{303, "5", 6, 1},
+		{303, "0", 1, 1}, // said to come back at once: the jitter is left
+		{303, "soon", 0, 0},
+		{200, "5", 0, 0},
+		{429, "5", 0, 0},
+	} {
+		inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			announced := 0
+			tr.Jitter = func(time.Duration, bool) time.Duration { return time.Second }
+			tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { announced++ }}
+			req := get(t.Context())
+			req.Response = &http.Response{StatusCode: tc.status, Header: http.Header{"Retry-After": {tc.retryAfter}}}
+			resp, err := tr.RoundTrip(req)
+			netWant(t, resp, err, 200, 1, retryafter.Final)
+			wantArrivals(t, s, tc.at)
+			if announced != tc.announced {
+				t.Errorf("%d, Retry-After: %s: %d waits were announced, want %d", tc.status, tc.retryAfter, announced, tc.announced)
+			}
+		})
+	}
+}
+
+func TestARedirectsWaitIsNotOfMaxElapsed(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxElapsed = 3 * time.Second // since the first send
+		req := get(t.Context())
+		req.Response = &http.Response{StatusCode: 303, Header: http.Header{"Retry-After": {"5"}}}
+		resp, err := tr.RoundTrip(req)
+		netWant(t, resp, err, 200, 1, retryafter.Final)
+		wantArrivals(t, s, 5)
+	})
+}
+
+// A body that stalls is being let go when the caller leaves, and there is no
+// wait after it in which that would be noticed.
+func TestACancelDuringADrainEndsTheCall(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		base := netBase(netReplyBody(503, netStalled("")), netReply(200))
+		tr.Base, tr.Backoff = base, foundZero
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		resp, err := tr.RoundTrip(get(ctx))
+		netWantError(t, resp, err, 1, retryafter.Canceled)
+		if base.count() != 1 {
+			t.Errorf("%d attempts were sent", base.count())
+		}
+	})
+}

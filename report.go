@@ -217,9 +217,7 @@ func redactIn(err error, text string) string {
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			text = redactIn(inner, text)
-		}
+		text = redactIn(e.Unwrap(), text)
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
 			text = redactIn(inner, text)

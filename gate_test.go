@@ -210,6 +210,19 @@ func TestWhatHoldsAGateCanBeChosen(t *testing.T) {
 	}
 }
 
+func TestWhoSharesAGateCanBeChosen(t *testing.T) {
+	inBubble(t, []reply{told(429, "5"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxAttempts = 1
+		tr.Gate = &retryafter.Gate{Key: func(r *http.Request) retryafter.Key { return retryafter.Key(r.Method) }}
+		for _, req := range []*http.Request{to(t.Context(), "GET", "a"), to(t.Context(), "HEAD", "a"), to(t.Context(), "GET", "b")} {
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantArrivals(t, s, 0, 0, 5)
+	})
+}
+
 func TestAHoldOnlyMovesForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, ctx, now := &retryafter.Gate{}, t.Context(), time.Now()

@@ -584,3 +584,12 @@ func TestOfSeveralErrorsInOneTheFinalOneCounts(t *testing.T) {
 		}
 	}
 }
+
+func TestTheDefaultJitterOfALocalWaitIsAtMostThat(t *testing.T) {
+	for range 1000 {
+		d := retryafter.Policy{}.Decide(retryafter.Attempt{Number: 1, StatusCode: 500}, retryafter.Call{})
+		if d.Jitter > d.Local {
+			t.Fatalf("a jitter of %v on %v", d.Jitter, d.Local)
+		}
+	}
+}

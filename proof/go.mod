@@ -14,4 +14,6 @@ require (
 	golang.org/x/time v0.16.0
 )
 
+require golang.org/x/tools v0.52.0
+
 replace github.com/retryafter-go/retryafter => ..

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"slices"
@@ -744,6 +746,80 @@ func TestSenselessBudgetsRefuseTheCall(t *testing.T) {
 		})
 		if b.Withdraw("a") || b.Left("a") != 0 {
 			t.Errorf("%s gives retries", field)
+		}
+	}
+}
+
+func TestBudgetsAreBoundedAndSayWhere(t *testing.T) {
+	const most = 1 << 30
+	for field, b := range map[string]*retryafter.RetryBudget{
+		"RetryBudget.Retries":           {Retries: most + 1},
+		"RetryBudget.SuccessesPerRetry": {SuccessesPerRetry: most + 1},
+		"RetryBudget.MaxKeys":           {MaxKeys: most + 1},
+		"":                              {Retries: most, SuccessesPerRetry: most, MaxKeys: most},
+	} {
+		inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Budget = b
+			_, err := tr.RoundTrip(get(t.Context()))
+			c, ok := errors.AsType[*retryafter.ConfigError](err)
+			if ok != (field != "") || ok && (c.Field != field || c.Value != strconv.Itoa(most+1)) {
+				t.Errorf("%s: %v", field, err)
+			}
+		})
+	}
+}
+
+// What is missing from a budget is kept for its key where there is a place, and
+// for all that have none together otherwise. Places are freed, of the keys that
+// miss nothing, when one is needed; a key gets one when those without miss
+// nothing.
+func TestBudgetsInLittleMemoryDoAsTheModel(t *testing.T) {
+	const retries, each = 3, 2
+	rng := rand.New(rand.NewPCG(1, 2))
+	for most := 1; most <= 4; most++ {
+		b := &retryafter.RetryBudget{Retries: retries, SuccessesPerRetry: each, MaxKeys: most}
+		missing, shared := map[retryafter.Key]int{}, 0
+		of := func(key retryafter.Key) int {
+			if m, ok := missing[key]; ok {
+				return m
+			}
+			return shared
+		}
+		set := func(key retryafter.Key, m int) {
+			if _, ok := missing[key]; !ok && shared == 0 && len(missing) == most {
+				maps.DeleteFunc(missing, func(_ retryafter.Key, m int) bool { return m == 0 })
+			}
+			if _, ok := missing[key]; ok || shared == 0 && len(missing) < most {
+				missing[key] = m
+			} else {
+				shared = m
+			}
+		}
+		for i := range 20_000 {
+			key := retryafter.Key("abcdef"[rng.IntN(6):][:1])
+			switch m := of(key); rng.IntN(3) {
+			case 0:
+				fits := m+each <= retries*each
+				if got := b.Withdraw(key); got != fits {
+					t.Fatalf("step %d, %d keys: Withdraw of %v: %v, want %v", i, most, key, got, fits)
+				}
+				if fits {
+					set(key, m+each)
+				}
+			case 1:
+				if b.Refund(key); m > 0 {
+					set(key, max(m-each, 0))
+				}
+			default:
+				if b.Deposit(key); m > 0 {
+					set(key, m-1)
+				}
+			}
+			for _, key := range []retryafter.Key{"a", "b", "c", "d", "e", "f", "never seen"} {
+				if got, want := b.Left(key), (retries*each-of(key))/each; got != want {
+					t.Fatalf("step %d, %d keys: %d left for %v, want %d", i, most, got, key, want)
+				}
+			}
 		}
 	}
 }

@@ -131,3 +131,28 @@ func TestALimitErrorSaysWhatItKnows(t *testing.T) {
 		}
 	}
 }
+
+func TestACostErrorSaysWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		err  retryafter.CostError
+		want string
+	}{
+		{retryafter.CostError{Cost: 6, Capacity: 5}, "retryafter: a cost of 6 can never fit a capacity of 5"},
+		{retryafter.CostError{Cost: -1, Capacity: 5}, "retryafter: a cost of -1 is negative"},
+	} {
+		if got := tc.err.Error(); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
+}
+
+// What tells its tokens, and has them, does not stand in the way of an attempt
+// that follows at once.
+func TestDenyLetsPassWhatHasItsTokens(t *testing.T) {
+	inBubble(t, []reply{{status: 503}, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Backoff = foundZero
+		tr.Limiter = retryafter.Deny(&flow{t: t, burst: 5})
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 200, 2, retryafter.Final)
+	})
+}

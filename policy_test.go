@@ -586,10 +586,15 @@ func TestOfSeveralErrorsInOneTheFinalOneCounts(t *testing.T) {
 }
 
 func TestTheDefaultJitterOfALocalWaitIsAtMostThat(t *testing.T) {
+	most := time.Duration(0)
 	for range 1000 {
 		d := retryafter.Policy{}.Decide(retryafter.Attempt{Number: 1, StatusCode: 500}, retryafter.Call{})
 		if d.Jitter > d.Local {
 			t.Fatalf("a jitter of %v on %v", d.Jitter, d.Local)
 		}
+		most = max(most, d.Jitter)
+	}
+	if most < 50*time.Millisecond {
+		t.Errorf("of 1000 draws up to 100ms the largest is %v", most)
 	}
 }

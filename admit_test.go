@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -465,15 +466,26 @@ func TestAnAttemptThatCostsNothingAsksNobody(t *testing.T) {
 // slowHolds is a memory that takes its time once it was asked for the first
 // attempt.
 type slowHolds struct {
+	mu sync.Mutex
 	countingHolds
 	takes time.Duration
 }
 
+func (h *slowHolds) Hold(ctx context.Context, key retryafter.Key, d time.Duration) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.countingHolds.Hold(ctx, key, d)
+}
+
 func (h *slowHolds) Held(ctx context.Context, key retryafter.Key) (time.Duration, error) {
-	if h.asked > 0 {
+	h.mu.Lock()
+	first := h.asked == 0
+	left, err := h.countingHolds.Held(ctx, key)
+	h.mu.Unlock()
+	if !first {
 		time.Sleep(h.takes)
 	}
-	return h.countingHolds.Held(ctx, key)
+	return left, err
 }
 
 func TestTimeThatASharedMemoryTakesIsNotTakenFromReserve(t *testing.T) {

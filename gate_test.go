@@ -370,6 +370,8 @@ func TestASlowSharedMemoryHidesNoHold(t *testing.T) {
 				}
 				resp, err := tr.RoundTrip(get(t.Context()))
 				netWant(t, resp, err, 429, 1, tc.stop)
+				holds.mu.Lock()
+				defer holds.mu.Unlock()
 				if holds.told != tc.told {
 					t.Errorf("the shared memory was told %d holds, want %d", holds.told, tc.told)
 				}

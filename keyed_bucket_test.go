@@ -140,6 +140,14 @@ func TestAKeyedTellsWhatItHolds(t *testing.T) {
 			t.Errorf("after key %d: %+v, want %+v", i, got, step.want)
 		}
 	}
+	none := &retryafter.Keyed{Capacity: 1, Rate: retryafter.PerMinute(1)}
+	b := none.For("a")
+	b.AllowN(time.Now(), 0)
+	b.TakeN(time.Now(), 0)
+	b.WaitN(t.Context(), 0)
+	if got := none.Stats(); got.Keys != 0 {
+		t.Errorf("%d keys are kept of one that took nothing", got.Keys)
+	}
 	for _, bad := range []int{-1, 1<<30 + 1} {
 		k := &retryafter.Keyed{Capacity: 1, Rate: retryafter.PerMinute(1), MaxKeys: bad}
 		err := k.For("a").WaitN(t.Context(), 1)

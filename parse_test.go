@@ -257,6 +257,33 @@ func TestBytesThatNoGrammarKnowsAreUnreadable(t *testing.T) {
 	}
 }
 
+// Of several Date lines, or members of one, the earliest that can be read is the
+// server's clock, for that makes the longest wait.
+func TestTheEarliestDateIsTheServersClock(t *testing.T) {
+	const early, late, from = "Tue, 08 Sep 2026 12:00:00 GMT", "Tue, 08 Sep 2026 12:00:10 GMT", "Tue, 08 Sep 2026 12:01:00 GMT"
+	for _, tc := range []struct {
+		dates []string
+		want  time.Duration
+	}{
+		{[]string{late}, 50 * time.Second},
+		{[]string{early, late}, time.Minute},
+		{[]string{late, early}, time.Minute},
+		{[]string{early + ", " + late}, time.Minute},
+		{[]string{late + ", " + early}, time.Minute},
+		{[]string{late, early, late}, time.Minute},
+		{[]string{"soon, " + early}, time.Minute},
+		{[]string{"Tue, 08 Sep, " + early}, time.Minute},
+		{[]string{late + ", soon"}, 50 * time.Second},
+		{[]string{"5, " + late + ", 5"}, 50 * time.Second},
+		{[]string{"5", "soon", ""}, 30 * time.Second},
+	} {
+		h := http.Header{"Retry-After": {from}, "Date": tc.dates}
+		if hint, err := FromHeader(h, noon.Add(30*time.Second)); err != nil || hint.Delay != tc.want {
+			t.Errorf("Date %q: %v, %v; want %v", tc.dates, hint, err, tc.want)
+		}
+	}
+}
+
 func TestEveryByteOfADateCounts(t *testing.T) {
 	for _, good := range []string{"Tue, 08 Sep 2026 12:01:00 GMT", "Tuesday, 08-Sep-26 12:01:00 GMT", "Tue Sep 08 12:01:00 2026"} {
 		if hint, err := Parse(good, noon); err != nil || hint.Delay != time.Minute {

@@ -274,6 +274,8 @@ func TestTheEarliestDateIsTheServersClock(t *testing.T) {
 		{[]string{"soon, " + early}, time.Minute},
 		{[]string{"Tue, 08 Sep, " + early}, time.Minute},
 		{[]string{late + ", soon"}, 50 * time.Second},
+		{[]string{"xTue, 08 Sep 2026 11:00:00 GMT, " + early}, time.Minute}, // what is in the unreadable is not read
+		{[]string{"soon Tue, 08 Sep 2026 11:00:00 GMT, " + early}, time.Minute},
 		{[]string{"5, " + late + ", 5"}, 50 * time.Second},
 		{[]string{"5", "soon", ""}, 30 * time.Second},
 	} {

@@ -11,4 +11,6 @@
 // To look harder than the default does:
 //
 //	go test -rapid.checks=100000
+//
+// The command mutate breaks the root package, and tells what no test notices.
 package proof

@@ -4,9 +4,10 @@
 //	go run ./proof/mutate [-match regexp] [-seed n] [-n number] [directory ...]
 //
 // The package and its tests are in the first directory; what survives these is
-// tried on the tests of each further one. By default they are the root module's
-// and proof. Only code that the package's own tests reach is broken, in the
-// order of the files; with -n a sample of it that depends on -seed alone.
+// tried on the tests of each further one. By default they are the current one,
+// which is meant to be the root, and proof. Only code that the package's own
+// tests reach is broken, in the order of the files; with -n a sample of it that
+// depends on -seed alone.
 //
 // No file of the package is written: the go command reads the broken one by its
 // flag -overlay. A broken loop may eat memory until its tests' time is up, so

@@ -1150,3 +1150,23 @@ func TestACancelDuringADrainEndsTheCall(t *testing.T) {
 		}
 	})
 }
+
+// A body that stalls is given the time that is left of the wait, and 10 ms where
+// less is.
+func TestADrainTakesNoLongerThanWhatIsLeftOfTheWait(t *testing.T) {
+	for _, tc := range []struct{ hook, left time.Duration }{
+		{5 * time.Millisecond, 20 * time.Millisecond},
+		{15 * time.Millisecond, 25 * time.Millisecond},
+	} {
+		inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			base := netBase(netReplyBody(503, netStalled("")), netReply(200))
+			tr.Base, tr.Backoff = base, netBackoff(20*time.Millisecond).Backoff
+			tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { time.Sleep(tc.hook) }}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+			if diff := cmp.Diff([]time.Duration{0, tc.left}, base.times()); diff != "" {
+				t.Errorf("a hook of %v (-want +got):\n%s", tc.hook, diff)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ func (c *call) pass(redirect *http.Response) error {
 			return err
 		}
 		redirect = nil
-		if held, err := c.admit(); err != nil || !held {
+		if held, err := c.admit(); !held {
 			return err
 		}
 	}
@@ -56,11 +56,11 @@ func (c *call) waitTurn(redirect *http.Response) error {
 	return nil
 }
 
-// hold tells the Gate what a's response asks for, and returns what to ask for
-// what it knows beside that.
+// hold tells the Gate what a's response asks for, and returns what to ask how
+// long it holds the call.
 func (c *call) hold(a *Attempt) func(time.Time) time.Duration {
 	if c.t.Gate != nil && c.t.Gate.concerns(a) {
-		if hint, err := c.t.hint(a); err == nil && hint.Delay > 0 {
+		if hint, _ := c.t.hint(a); hint.Delay > 0 { // there is none beside an error
 			held := c.t.Gate.told(c.req.Context(), c.gateKey, a.Received, hint.Delay)
 			return func(time.Time) time.Duration { return held }
 		}

@@ -91,8 +91,7 @@ func roundTripWithin(d time.Duration, base http.RoundTripper, req *http.Request)
 		if resp != nil && resp.Body != nil {
 			resp.Body.Close()
 		}
-		cancel(nil)
-		return nil, ErrAttemptTimeout
+		return nil, ErrAttemptTimeout // the timer ends ctx
 	}
 	if err != nil {
 		cancel(nil)

@@ -150,7 +150,7 @@ func (b *RetryBudget) set(h hash, spent uint64) {
 		if b.rest == 0 && len(b.spent) >= b.most {
 			b.sweep()
 		}
-		if b.rest > 0 || len(b.spent) >= b.most {
+		if len(b.spent) >= b.most { // as ever while the rest misses any
 			b.rest = spent
 			return
 		}

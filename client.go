@@ -326,7 +326,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	if b := c.t.Budget; b != nil {
 		switch key := keyBy(c.req, b.Key); {
-		case why == GetBodyFailed, why == Canceled && c.report.Decision.Retry:
+		case c.report.Decision.Retry:
 			b.Refund(key) // the attempt that was paid for is not made
 		case why != Final || resp == nil || resp.StatusCode >= 500:
 		case c.report.Attempts == 1:

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter_test
 
 import (
@@ -366,7 +368,7 @@ func TestASettledFirstAttemptIsHandedOnUntouched(t *testing.T) {
 	})
 }
 
-func TestARetriedSuccessCostsAtMostSixAllocations(t *testing.T) {
+func TestARetriedSuccessCostsAtMostFiveAllocations(t *testing.T) {
 	bare := testing.AllocsPerRun(200, func() { roundTrips(t, &refusing{}, 1) })
 	if one := testing.AllocsPerRun(200, func() { roundTrips(t, &retryafter.Transport{Base: &refusing{}}, 1) }); one > bare+1 {
 		// The Transport itself is the one more.
@@ -376,9 +378,9 @@ func TestARetriedSuccessCostsAtMostSixAllocations(t *testing.T) {
 	twice := testing.AllocsPerRun(200, func() { roundTrips(t, base, 2) })
 	tr := &retryafter.Transport{Base: &refusing{refuse: true}, Policy: retryafter.Policy{
 		Backoff: func() backoff.BackOff { return tick },
-		Jitter:  func(time.Duration, bool) time.Duration { return 20 * time.Microsecond },
+		Jitter:  func(time.Duration, bool) time.Duration { return time.Millisecond }, // so long that a timer is needed
 	}}
-	if got := testing.AllocsPerRun(200, func() { roundTrips(t, tr, 1) }); got > twice+6 {
+	if got := testing.AllocsPerRun(200, func() { roundTrips(t, tr, 1) }); got > twice+5 {
 		t.Errorf("503, a wait, 200: %v allocations, Base twice: %v", got, twice)
 	}
 	plain := &retryafter.Transport{Base: &refusing{}}
@@ -737,9 +739,15 @@ func TestATransportThatIsItsOwnBaseSaysSo(t *testing.T) {
 	defer func() { http.DefaultTransport = before }()
 	tr := &retryafter.Transport{}
 	http.DefaultTransport = tr
-	_, err := tr.RoundTrip(get(t.Context()))
+	var closed closeCounter
+	req := get(t.Context())
+	req.Body = &closed
+	_, err := tr.RoundTrip(req)
 	if c, ok := errors.AsType[*retryafter.ConfigError](err); !ok || c.Field != "Transport.Base" {
 		t.Errorf("%v", err)
+	}
+	if closed != 1 {
+		t.Errorf("the body was closed %d times", closed)
 	}
 }
 
@@ -885,4 +893,352 @@ func TestAResponseThatNoTransportReturnedHasNoReportOfAnother(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// Who is shown an Attempt is told how long the call has taken, the first time
+// too.
+func TestElapsedCountsFromTheFirstSend(t *testing.T) {
+	for name, watch := range map[string]func(*retryafter.Transport, func(retryafter.Attempt)){
+		"by Trace": func(tr *retryafter.Transport, see func(retryafter.Attempt)) {
+			tr.Trace = &retryafter.Trace{AttemptDone: see}
+		},
+		"by Retry": func(tr *retryafter.Transport, see func(retryafter.Attempt)) {
+			tr.Retry = func(a retryafter.Attempt) bool { see(a); return retryafter.DefaultRetry(a) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{{status: 503, takes: 2 * time.Second}, {status: 200, takes: 3 * time.Second}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				var got []time.Duration
+				watch(tr, func(a retryafter.Attempt) { got = append(got, a.Elapsed) })
+				if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(seconds(2, 6), got); diff != "" {
+					t.Errorf("elapsed (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestAnAttemptMayTakeAllOfMaxElapsed(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxElapsed, tr.AttemptTimeout = time.Minute, time.Minute
+		if _, err := tr.RoundTrip(get(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// stingyLimiter admits the first attempt, and never another.
+type stingyLimiter struct{ asked int }
+
+func (l *stingyLimiter) WaitN(context.Context, int) error { l.asked++; return nil }
+
+func (l *stingyLimiter) DelayN(time.Time, int) (time.Duration, error) {
+	if l.asked > 0 {
+		return 0, errors.New("never")
+	}
+	return 0, nil
+}
+
+func TestALimiterThatWillRefuseEndsTheCallWithItsResponse(t *testing.T) {
+	for _, tc := range []struct {
+		status, attempts int
+		stop             retryafter.Reason
+	}{{503, 1, retryafter.Limited}, {404, 1, retryafter.Final}} {
+		inBubble(t, []reply{told(tc.status, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Limiter = &stingyLimiter{}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, tc.status, tc.attempts, tc.stop)
+			r := retryafter.ReportOf(resp)
+			if refused := r.Err != nil && r.Err.Error() == "never"; refused != (tc.stop == retryafter.Limited) {
+				t.Errorf("the report tells the error %v", r.Err)
+			}
+			if took := time.Since(s.begin); took != 0 {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+	// What it says of a call that ends for another reason is not told.
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Limiter, tr.Backoff = &stingyLimiter{}, nil
+		tr.Budget = &retryafter.RetryBudget{Retries: 1}
+		tr.Budget.Withdraw(retryafter.ByHost(get(t.Context())))
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 1, retryafter.BudgetSpent)
+		if err := retryafter.ReportOf(resp).Err; err != nil {
+			t.Errorf("the report tells the error %v", err)
+		}
+	})
+}
+
+// countedBackoff tells how often it was asked.
+type countedBackoff struct{ asked *int }
+
+func (countedBackoff) Reset()                       {}
+func (b countedBackoff) NextBackOff() time.Duration { *b.asked++; return time.Second }
+
+func TestACallsBackoffIsMadeOnceAndStepsOnceARetry(t *testing.T) {
+	inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		made, asked := 0, 0
+		tr.Backoff = func() backoff.BackOff { made++; return countedBackoff{&asked} }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 4, retryafter.AttemptsUsed)
+		if made != 1 || asked != 4 {
+			t.Errorf("%d were made, and asked %d times, want 1 and 4", made, asked)
+		}
+	})
+}
+
+// Rule 14: what delays the end of a wait, as a slow hook, may leave no time for
+// the attempt.
+func TestTheClockIsLookedAtAgainAfterAWait(t *testing.T) {
+	for name, tc := range map[string]struct {
+		maxElapsed, reserve, timeout, hook time.Duration
+		stop                               retryafter.Reason
+	}{
+		"Reserve is gone":     {0, 3 * time.Second, 10 * time.Second, 7 * time.Second, retryafter.DeadlineTooNear},
+		"Reserve is left":     {0, 3 * time.Second, 10 * time.Second, 7*time.Second - 1, retryafter.Final},
+		"MaxElapsed is gone":  {8 * time.Second, 0, 0, 8 * time.Second, retryafter.ElapsedTooLong},
+		"MaxElapsed is left":  {8 * time.Second, 0, 0, 8*time.Second - 1, retryafter.Final},
+		"Reserve of that":     {8 * time.Second, time.Second, 0, 7 * time.Second, retryafter.ElapsedTooLong},
+		"there are no bounds": {0, 0, 0, time.Hour, retryafter.Final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{told(503, "2"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				tr.MaxElapsed, tr.Reserve = tc.maxElapsed, tc.reserve
+				tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { time.Sleep(tc.hook) }}
+				ctx := t.Context()
+				if tc.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.timeout)
+					defer cancel()
+				}
+				resp, err := tr.RoundTrip(get(ctx))
+				if tc.stop == retryafter.Final {
+					netWant(t, resp, err, 200, 2, tc.stop)
+				} else {
+					netWantError(t, resp, err, 1, tc.stop)
+				}
+			})
+		})
+	}
+}
+
+// What Retry says holds for statuses that DefaultRetry is sure of too.
+func TestRetryMayAskForWhatIsFinalByDefault(t *testing.T) {
+	inBubble(t, []reply{{status: 404}, {status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Retry = func(a retryafter.Attempt) bool { return a.StatusCode == 404 }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 2, retryafter.Final)
+	})
+}
+
+func TestTheBodyOfAnAttemptThatIsNotMadeIsClosed(t *testing.T) {
+	for name, cancelAt := range map[string]time.Duration{"while it is decided": 0, "in the wait": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var closed closeCounter
+				req := get(ctx)
+				req.Method, req.Body = "PUT", new(closeCounter)
+				req.GetBody = func() (io.ReadCloser, error) {
+					if cancelAt == 0 {
+						cancel()
+					}
+					time.AfterFunc(cancelAt, cancel)
+					return &closed, nil
+				}
+				tr.RoundTrip(req)
+				if closed != 1 || len(s.arrivals) != 1 {
+					t.Errorf("%d attempts were sent, the body of the next was closed %d times", len(s.arrivals), closed)
+				}
+			})
+		})
+	}
+}
+
+func TestWhyThereWasNoBodyIsReported(t *testing.T) {
+	inBubble(t, []reply{{status: 503}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		req := get(t.Context())
+		req.Method = "PUT"
+		withoutBody(req)
+		resp, err := tr.RoundTrip(req)
+		netWant(t, resp, err, 503, 1, retryafter.GetBodyFailed)
+		if err := retryafter.ReportOf(resp).Err; err == nil || err.Error() != "the file is gone" {
+			t.Errorf("the report tells the error %v", err)
+		}
+	})
+}
+
+func TestASuccessHasNoDelayToReport(t *testing.T) {
+	inBubble(t, []reply{told(503, "5"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 200, 2, retryafter.Final)
+		if d := retryafter.ReportOf(resp).Decision; d != (retryafter.Decision{Reason: retryafter.Final}) {
+			t.Errorf("the report tells the decision %+v", d)
+		}
+	})
+}
+
+func TestACallThatBeganNothingHasNoDecisionToReport(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Reserve = -1
+		resp, err := tr.RoundTrip(get(t.Context()))
+		e := netWantError(t, resp, err, 0, retryafter.Misconfigured)
+		if e.Report.Decision != (retryafter.Decision{}) {
+			t.Errorf("the report tells the decision %+v", e.Report.Decision)
+		}
+	})
+}
+
+func TestANilBackOffEndsTheCall(t *testing.T) {
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Backoff = func() backoff.BackOff { return nil }
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 1, retryafter.BackoffStopped)
+	})
+}
+
+// An error of a cancelled call has the context's error and its cause, each once.
+func TestACancelledCallsErrorSaysAllAndNothingTwice(t *testing.T) {
+	cause, other := errors.New("the cause"), errors.New("another")
+	for name, tc := range map[string]struct {
+		cause error
+		base  func(context.Context) error
+		want  string
+	}{
+		"the context's error":        {nil, context.Context.Err, "context canceled"},
+		"that, where a cause is":     {cause, context.Context.Err, "context canceled: the cause: context canceled"},
+		"the cause":                  {cause, context.Cause, "context canceled: the cause"},
+		"another":                    {cause, func(context.Context) error { return other }, "context canceled: the cause: another"},
+		"another, without a cause":   {nil, func(context.Context) error { return other }, "context canceled: another"},
+		"one that has both of these": {cause, func(c context.Context) error { return fmt.Errorf("%w, by %w", c.Err(), context.Cause(c)) }, "context canceled, by the cause"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				tr := &retryafter.Transport{Base: netFunc(func(r *http.Request) (*http.Response, error) {
+					cancel(tc.cause)
+					return nil, tc.base(r.Context())
+				}), Policy: retryafter.Policy{Retry: func(retryafter.Attempt) bool { return true }}}
+				resp, err := tr.RoundTrip(get(ctx))
+				e := netWantError(t, resp, err, 1, retryafter.Canceled)
+				if got := e.Err.Error(); got != tc.want {
+					t.Errorf("%q, want %q", got, tc.want)
+				}
+				if !errors.Is(err, context.Canceled) || !errors.Is(err, context.Cause(ctx)) {
+					t.Errorf("%v lacks the context's error or its cause", err)
+				}
+			})
+		})
+	}
+}
+
+func TestACallThatEndsInAWaitReportsNoRetryToCome(t *testing.T) {
+	inBubble(t, []reply{told(503, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		req := get(ctx)
+		stop := make(chan struct{})
+		req.Cancel = stop
+		time.AfterFunc(time.Second, func() { close(stop) })
+		resp, err := tr.RoundTrip(req)
+		e := netWantError(t, resp, err, 1, retryafter.Canceled)
+		if d := e.Report.Decision; d.Retry || d.Reason != retryafter.Canceled || d.Wait != 5*time.Second {
+			t.Errorf("the report tells the decision %+v", d)
+		}
+		if e.Report.Err == nil || e.Report.Err != e.Err {
+			t.Errorf("the report tells the error %v, and the Error %v", e.Report.Err, e.Err)
+		}
+	})
+}
+
+func TestAResponseKeepsTheRequestThatItsBaseSent(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.Base = netCloner{netBase(netReply(503))}
+		resp, err := tr.RoundTrip(get(t.Context()))
+		netWant(t, resp, err, 503, 4, retryafter.AttemptsUsed)
+		if resp.Request.Header.Get("Authorization") == "" {
+			t.Error("the response's request is not the one that was sent")
+		}
+	})
+}
+
+func TestOnlyARedirectAsksForAWaitBeforeTheFirstAttempt(t *testing.T) {
+	for _, tc := range []struct {
+		status     int
+		retryAfter string
+		at         float64
+		announced  int
+	}{
+		{303, "5", 6, 1},
+		{303, "0", 1, 1}, // said to come back at once: the jitter is left
+		{303, "soon", 0, 0},
+		{200, "5", 0, 0},
+		{429, "5", 0, 0},
+	} {
+		inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			announced := 0
+			tr.Jitter = func(time.Duration, bool) time.Duration { return time.Second }
+			tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { announced++ }}
+			req := get(t.Context())
+			req.Response = &http.Response{StatusCode: tc.status, Header: http.Header{"Retry-After": {tc.retryAfter}}}
+			resp, err := tr.RoundTrip(req)
+			netWant(t, resp, err, 200, 1, retryafter.Final)
+			wantArrivals(t, s, tc.at)
+			if announced != tc.announced {
+				t.Errorf("%d, Retry-After: %s: %d waits were announced, want %d", tc.status, tc.retryAfter, announced, tc.announced)
+			}
+		})
+	}
+}
+
+func TestARedirectsWaitIsNotOfMaxElapsed(t *testing.T) {
+	inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxElapsed = 3 * time.Second // since the first send
+		req := get(t.Context())
+		req.Response = &http.Response{StatusCode: 303, Header: http.Header{"Retry-After": {"5"}}}
+		resp, err := tr.RoundTrip(req)
+		netWant(t, resp, err, 200, 1, retryafter.Final)
+		wantArrivals(t, s, 5)
+	})
+}
+
+// A body that stalls is being let go when the caller leaves, and there is no
+// wait after it in which that would be noticed.
+func TestACancelDuringADrainEndsTheCall(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		base := netBase(netReplyBody(503, netStalled("")), netReply(200))
+		tr.Base, tr.Backoff = base, foundZero
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		resp, err := tr.RoundTrip(get(ctx))
+		netWantError(t, resp, err, 1, retryafter.Canceled)
+		if base.count() != 1 {
+			t.Errorf("%d attempts were sent", base.count())
+		}
+	})
+}
+
+// A body that stalls is given the time that is left of the wait, and 10 ms where
+// less is.
+func TestADrainTakesNoLongerThanWhatIsLeftOfTheWait(t *testing.T) {
+	for _, tc := range []struct{ hook, left time.Duration }{
+		{5 * time.Millisecond, 20 * time.Millisecond},
+		{15 * time.Millisecond, 25 * time.Millisecond},
+	} {
+		inBubble(t, nil, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			base := netBase(netReplyBody(503, netStalled("")), netReply(200))
+			tr.Base, tr.Backoff = base, netBackoff(20*time.Millisecond).Backoff
+			tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { time.Sleep(tc.hook) }}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+			if diff := cmp.Diff([]time.Duration{0, tc.left}, base.times()); diff != "" {
+				t.Errorf("a hook of %v (-want +got):\n%s", tc.hook, diff)
+			}
+		})
+	}
 }

@@ -1256,6 +1256,15 @@ func TestABorrowedContextTellsOfTheCallItIsUsedFor(t *testing.T) {
 	netWant(t, third, err, 500, 3, retryafter.AttemptsUsed)
 	netWant(t, first, nil, 200, 2, retryafter.Final) // as before
 	netWant(t, second, nil, 404, 1, retryafter.Final)
+
+	tr.Base = netFunc(func(r *http.Request) (*http.Response, error) {
+		resp := netResponse(r, 503, netBodyOf(""))
+		resp.Request = nil // a Base may forget it
+		return resp, nil
+	})
+	req := netRequest("POST", "http://example.com/").WithContext(first.Request.Context())
+	fourth, err := tr.RoundTrip(req)
+	netWant(t, fourth, err, 503, 1, retryafter.MethodNotIdempotent)
 }
 
 func TestHooksSeeEveryAttemptAndEveryWaitBeforeItBegins(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -187,7 +188,7 @@ func TestTheLimitersDelayIsReported(t *testing.T) {
 // allocates nothing for it". Every error that is not known costs an allocation (errors.As with &timeout).
 func TestAFinalErrorAllocatesNothing(t *testing.T) {
 	req, _ := http.NewRequest("GET", "http://h/", nil)
-	for _, final := range []error{errors.New("x"), x509.UnknownAuthorityError{}} {
+	for _, final := range []error{errors.New("x"), x509.UnknownAuthorityError{}, &net.OpError{Op: "read", Net: "tcp", Err: errors.New("x")}} {
 		tr := &retryafter.Transport{Base: foundBase(func(*http.Request) (*http.Response, error) { return nil, final })}
 		if n := testing.AllocsPerRun(100, func() { tr.RoundTrip(req) }); n > 0 {
 			t.Errorf("%T: %v allocations", final, n)

@@ -87,39 +87,32 @@ func (g *Gate) Hold(ctx context.Context, key Key, until time.Time) {
 }
 
 // told is Hold for what a response asks for that came at an instant before now.
-// It returns how long the key was held before that, counted from then: so what
-// a call is told itself is not measured twice.
+// It returns how long the key is held, counted from then. Shared is asked before
+// it is told: so what a call is told itself is not measured twice.
 func (g *Gate) told(ctx context.Context, key Key, from time.Time, delay time.Duration) time.Duration {
 	until := from.Add(delay)
-	before := g.move(key, until, time.Now())
-	held := g.heldShared(ctx, key, from)
+	g.move(key, until, time.Now())
+	held := g.held(ctx, key, from)
 	if g.Shared != nil {
 		if left := time.Until(until); left > 0 {
 			g.report(g.Shared.Hold(ctx, key, left))
 		}
 	}
-	if now := g.until(key); now.After(until) { // others were told meanwhile, or before
-		before = now
-	}
-	if before.After(time.Now()) {
-		held = max(held, before.Sub(from))
-	}
 	return held
 }
 
-// move holds key in this Gate and returns until when it was held before.
-func (g *Gate) move(key Key, until, now time.Time) (before time.Time) {
+// move holds key in this Gate.
+func (g *Gate) move(key Key, until, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if before = g.holds[key]; !until.After(before) || !until.After(now) {
-		return before
+	if !until.After(g.holds[key]) || !until.After(now) {
+		return
 	}
 	g.keep(key, until, now)
 	if m := g.moves[key]; m != nil {
 		close(m.made)
 		delete(g.moves, key)
 	}
-	return before
 }
 
 func (g *Gate) until(key Key) time.Time {

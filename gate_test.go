@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Request.Cancel is old, and must be obeyed all the same
+
 package retryafter_test
 
 import (
@@ -5,9 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -206,6 +212,19 @@ func TestWhatHoldsAGateCanBeChosen(t *testing.T) {
 	}
 }
 
+func TestWhoSharesAGateCanBeChosen(t *testing.T) {
+	inBubble(t, []reply{told(429, "5"), {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+		tr.MaxAttempts = 1
+		tr.Gate = &retryafter.Gate{Key: func(r *http.Request) retryafter.Key { return retryafter.Key(r.Method) }}
+		for _, req := range []*http.Request{to(t.Context(), "GET", "a"), to(t.Context(), "HEAD", "a"), to(t.Context(), "GET", "b")} {
+			if _, err := tr.RoundTrip(req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantArrivals(t, s, 0, 0, 5)
+	})
+}
+
 func TestAHoldOnlyMovesForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, ctx, now := &retryafter.Gate{}, t.Context(), time.Now()
@@ -256,6 +275,205 @@ func TestAGateKeepsLiveHoldsAndSweepsEndedOnes(t *testing.T) {
 			t.Errorf("%d holds are kept of 1000, of which none lasts", n)
 		}
 	})
+}
+
+func TestEndedHoldsAreSweptWhenThereAreManyAndNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := func(gate *retryafter.Gate, from, n int, d time.Duration) {
+			for i := range n {
+				gate.Hold(t.Context(), retryafter.NewKey(fmt.Sprint(from+i)), time.Now().Add(d))
+			}
+		}
+		zero, ten := &retryafter.Gate{}, &retryafter.Gate{MaxKeys: 10}
+		hold(zero, 0, 128, time.Second)
+		hold(ten, 0, 10, time.Second)
+		time.Sleep(time.Second)
+		hold(zero, 128, 1, time.Second)
+		if n := zero.Len(); n != 129 {
+			t.Errorf("the zero Gate keeps %d holds, want all of 129", n)
+		}
+		hold(ten, 10, 1, time.Hour)
+		if n := ten.Len(); n != 1 {
+			t.Errorf("%d holds are kept, want the one that lasts", n)
+		}
+		// Where all last, as many again may come before the next sweep.
+		hold(ten, 11, 10, time.Hour)
+		hold(ten, 21, 8, time.Second)
+		time.Sleep(time.Second)
+		hold(ten, 29, 1, time.Hour)
+		if n := ten.Len(); n != 20 {
+			t.Errorf("%d holds are kept before the sweep, want 20", n)
+		}
+		hold(ten, 30, 1, time.Hour)
+		if n := ten.Len(); n != 13 {
+			t.Errorf("%d holds are kept after the sweep, want the 13 that last", n)
+		}
+	})
+}
+
+func TestWhatHasPassedHoldsNobody(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Nanosecond} {
+		// A slow hook has a call learn of a hold when it has ended.
+		inBubble(t, []reply{told(429, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			var holds countingHolds
+			tr.Gate, tr.MaxAttempts = &retryafter.Gate{Shared: &holds}, 1
+			tr.Trace = &retryafter.Trace{AttemptDone: func(retryafter.Attempt) { time.Sleep(5*time.Second + late) }}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, 429, 1, retryafter.AttemptsUsed)
+			if tr.Gate.Len() != 0 || holds.told != 0 {
+				t.Errorf("%d holds are kept, %d were told", tr.Gate.Len(), holds.told)
+			}
+		})
+		// That of others has ended when it is decided.
+		inBubble(t, []reply{{status: 500}, {status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Gate = &retryafter.Gate{}
+			tr.Trace = &retryafter.Trace{AttemptDone: func(a retryafter.Attempt) {
+				if a.Number == 1 {
+					tr.Gate.Hold(t.Context(), retryafter.ByHost(a.Request), time.Now().Add(time.Hour))
+					time.Sleep(time.Hour + late)
+				}
+			}}
+			resp, err := tr.RoundTrip(get(t.Context()))
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+		})
+		// And a hold that never was is told to nobody.
+		synctest.Test(t, func(t *testing.T) {
+			var holds countingHolds
+			gate := &retryafter.Gate{Shared: &holds}
+			gate.Hold(t.Context(), "a", time.Now().Add(-late))
+			if gate.Len() != 0 || holds.told != 0 {
+				t.Errorf("%d holds are kept, %d were told", gate.Len(), holds.told)
+			}
+		})
+	}
+}
+
+func TestASlowSharedMemoryHidesNoHold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes, other time.Duration // other: the hold of another call, set meanwhile
+		told         int
+		stop         retryafter.Reason
+	}{
+		"quick":                    {time.Second, 0, 1, retryafter.AttemptsUsed},
+		"slower than the delay":    {5 * time.Second, 0, 0, retryafter.AttemptsUsed},
+		"others are held for long": {2 * time.Second, time.Hour, 2, retryafter.WaitTooLong},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, []reply{told(429, "5")}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				holds := &slowHolds{takes: tc.takes}
+				tr.Gate, tr.MaxAttempts = &retryafter.Gate{Shared: holds}, 1
+				if tc.other > 0 {
+					tr.MaxAttempts = 2
+					time.AfterFunc(time.Second, func() {
+						tr.Gate.Hold(t.Context(), retryafter.ByHost(get(t.Context())), time.Now().Add(tc.other))
+					})
+				}
+				resp, err := tr.RoundTrip(get(t.Context()))
+				netWant(t, resp, err, 429, 1, tc.stop)
+				holds.mu.Lock()
+				defer holds.mu.Unlock()
+				if holds.told != tc.told {
+					t.Errorf("the shared memory was told %d holds, want %d", holds.told, tc.told)
+				}
+			})
+		})
+	}
+}
+
+// Those who wait for a token hear of a hold of their key, whoever comes and
+// goes meanwhile: their tokens, of the 20th second, are there when it ends.
+func TestAHoldReachesAllWhoWaitForAToken(t *testing.T) {
+	type caller struct {
+		host    string
+		begin   time.Duration
+		cancel  time.Duration // 0: never
+		limiter retryafter.Limiter
+		at      time.Duration // when its attempt leaves; 0: never
+	}
+	deaf := netLimiter(func(context.Context, int) error { time.Sleep(10 * time.Second); return nil })
+	type hold struct {
+		host        string
+		from, until time.Duration
+	}
+	for name, tc := range map[string]struct {
+		callers []caller
+		holds   []hold
+	}{
+		"several, of several keys": {[]caller{
+			{"a", 0, 0, slowBucket(20 * time.Second), 25 * time.Second},
+			{"a", 0, 0, slowBucket(20 * time.Second), 25 * time.Second},
+			{"b", 0, 0, slowBucket(20 * time.Second), 26 * time.Second},
+		}, []hold{{"a", 2 * time.Second, 25 * time.Second}, {"b", 3 * time.Second, 26 * time.Second}}},
+		"one leaves before": {[]caller{
+			{"a", 0, 0, slowBucket(20 * time.Second), 25 * time.Second},
+			{"a", 0, time.Second, slowBucket(20 * time.Second), 0},
+		}, []hold{{"a", 2 * time.Second, 25 * time.Second}}},
+		"one is late to leave an earlier hold": {[]caller{
+			{"a", 0, 0, deaf, 10 * time.Second},
+			{"a", 3 * time.Second, 0, slowBucket(20 * time.Second), 30 * time.Second},
+		}, []hold{{"a", time.Second, 2 * time.Second}, {"a", 12 * time.Second, 30 * time.Second}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin, gate := time.Now(), &retryafter.Gate{}
+				var all sync.WaitGroup
+				for i, c := range tc.callers {
+					all.Go(func() {
+						time.Sleep(c.begin)
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						if c.cancel > 0 {
+							time.AfterFunc(c.cancel, cancel)
+						}
+						at := time.Duration(0)
+						tr := &retryafter.Transport{Gate: gate, Limiter: c.limiter, Policy: netAtOnce(),
+							Base: netFunc(func(r *http.Request) (*http.Response, error) {
+								at = time.Since(begin)
+								return netResponse(r, 200, netBodyOf("")), nil
+							})}
+						tr.RoundTrip(to(ctx, "GET", c.host))
+						if at != c.at {
+							t.Errorf("the attempt of caller %d left at %v, want %v", i, at, c.at)
+						}
+					})
+					synctest.Wait()
+				}
+				for _, h := range tc.holds {
+					time.AfterFunc(h.from, func() {
+						gate.Hold(t.Context(), retryafter.ByHost(to(t.Context(), "GET", h.host)), begin.Add(h.until))
+					})
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+func TestKeysThatWereWaitedForLeaveNothingInAGate(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const keys, size = 200, 100 << 10
+	n := 0
+	tr := &retryafter.Transport{
+		Base: netBase(netReply(200)),
+		Gate: &retryafter.Gate{Key: func(*http.Request) retryafter.Key {
+			n++
+			return retryafter.Key(strconv.Itoa(n) + strings.Repeat("x", size))
+		}},
+		Limiter: netLimiter(func(context.Context, int) error { return errors.New("no") }),
+	}
+	before := heap()
+	for range keys {
+		tr.RoundTrip(get(t.Context()))
+	}
+	if after := heap(); after > before+keys*size/4 {
+		t.Errorf("%d bytes are kept of %d keys", after-before, keys)
+	}
+	runtime.KeepAlive(tr)
 }
 
 func TestAHoldThatComesDuringAWaitIsWaitedForToo(t *testing.T) {
@@ -313,6 +531,7 @@ func TestGatesThatShareAMemoryHoldTogether(t *testing.T) {
 			t.Errorf("the other machine is held for %v", d)
 		}
 		shared.fail = errors.New("away")
+		here.Hold(t.Context(), "c", time.Now().Add(time.Second)) // which nobody wants to hear of
 		there.Hold(t.Context(), "b", time.Now().Add(time.Second))
 		if d := there.Held(t.Context(), "b"); d != time.Second || len(failures) != 2 {
 			t.Errorf("without the memory: %v, failures %v", d, failures)
@@ -386,7 +605,14 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 		"retry fails for good":    {[]reply{{status: 503}, {err: errors.New("no")}}, nil, 4},
 		"cancelled in the wait":   {[]reply{told(503, "30")}, nil, 5},
 		"refused by the limiter":  {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{} }, 5},
+		"refused when decided":    {[]reply{{status: 503}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &stingyLimiter{} }, 5},
+		"refused before it began": {[]reply{{status: 200}}, func(t *retryafter.Transport, _ *http.Request) { t.Limiter = &once{used: true} }, 5},
 		"no body for the retry":   {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "PUT"; withoutBody(r) }, 5},
+		"not repeated, a 429":     {[]reply{{status: 429}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},
+		"a 429 to the end":        {[]reply{{status: 429}}, nil, 2},
+		"a 500 that is final":     {[]reply{{status: 500}}, func(t *retryafter.Transport, _ *http.Request) { t.Retry = never }, 5},
+		"cancelled on the wire":   {[]reply{{status: 200, takes: 30 * time.Second}}, nil, 5},
+		"cancelled on the way":    {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { cancelledByGetBody(r) }, 5},
 		"not repeated for safety": {[]reply{{status: 503}}, func(_ *retryafter.Transport, r *http.Request) { r.Method = "POST" }, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -411,6 +637,34 @@ func TestARetryThatSucceedsOrIsNotMadeCostsNothing(t *testing.T) {
 	}
 }
 
+func TestASuccessEarnsItsShareAndARetryThatSucceedsAllOfIt(t *testing.T) {
+	key := retryafter.ByHost(get(t.Context()))
+	for name, tc := range map[string]struct {
+		replies []reply
+		left    int // after two calls
+	}{
+		"two successes are a retry": {[]reply{{status: 200}}, 5},
+		"two retries that succeed":  {[]reply{{status: 503}, {status: 200}, {status: 503}, {status: 200}}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, tc.replies, func(t *testing.T, s *script, tr *retryafter.Transport) {
+				tr.Budget = &retryafter.RetryBudget{Retries: 6, SuccessesPerRetry: 2}
+				tr.Budget.Withdraw(key)
+				tr.Budget.Withdraw(key)
+				for range 2 {
+					resp, err := tr.RoundTrip(get(t.Context()))
+					if err != nil || resp.StatusCode != 200 {
+						t.Fatal(resp, err)
+					}
+				}
+				if got := tr.Budget.Left(key); got != tc.left {
+					t.Errorf("%d left, want %d", got, tc.left)
+				}
+			})
+		})
+	}
+}
+
 // once admits one attempt.
 type once struct{ used bool }
 
@@ -420,6 +674,14 @@ func (o *once) WaitN(context.Context, int) error {
 	}
 	o.used = true
 	return nil
+}
+
+func never(retryafter.Attempt) bool { return false }
+
+func cancelledByGetBody(r *http.Request) {
+	cancel := make(chan struct{})
+	r.Method, r.Body, r.Cancel = "PUT", new(closeCounter), cancel
+	r.GetBody = func() (io.ReadCloser, error) { close(cancel); return new(closeCounter), nil }
 }
 
 func withoutBody(r *http.Request) {
@@ -486,6 +748,80 @@ func TestSenselessBudgetsRefuseTheCall(t *testing.T) {
 		})
 		if b.Withdraw("a") || b.Left("a") != 0 {
 			t.Errorf("%s gives retries", field)
+		}
+	}
+}
+
+func TestBudgetsAreBoundedAndSayWhere(t *testing.T) {
+	const most = 1 << 30
+	for field, b := range map[string]*retryafter.RetryBudget{
+		"RetryBudget.Retries":           {Retries: most + 1},
+		"RetryBudget.SuccessesPerRetry": {SuccessesPerRetry: most + 1},
+		"RetryBudget.MaxKeys":           {MaxKeys: most + 1},
+		"":                              {Retries: most, SuccessesPerRetry: most, MaxKeys: most},
+	} {
+		inBubble(t, []reply{{status: 200}}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+			tr.Budget = b
+			_, err := tr.RoundTrip(get(t.Context()))
+			c, ok := errors.AsType[*retryafter.ConfigError](err)
+			if ok != (field != "") || ok && (c.Field != field || c.Value != strconv.Itoa(most+1)) {
+				t.Errorf("%s: %v", field, err)
+			}
+		})
+	}
+}
+
+// What is missing from a budget is kept for its key where there is a place, and
+// for all that have none together otherwise. Places are freed, of the keys that
+// miss nothing, when one is needed; a key gets one when those without miss
+// nothing.
+func TestBudgetsInLittleMemoryDoAsTheModel(t *testing.T) {
+	const retries, each = 3, 2
+	rng := rand.New(rand.NewPCG(1, 2))
+	for most := 1; most <= 4; most++ {
+		b := &retryafter.RetryBudget{Retries: retries, SuccessesPerRetry: each, MaxKeys: most}
+		missing, shared := map[retryafter.Key]int{}, 0
+		of := func(key retryafter.Key) int {
+			if m, ok := missing[key]; ok {
+				return m
+			}
+			return shared
+		}
+		set := func(key retryafter.Key, m int) {
+			if _, ok := missing[key]; !ok && shared == 0 && len(missing) == most {
+				maps.DeleteFunc(missing, func(_ retryafter.Key, m int) bool { return m == 0 })
+			}
+			if _, ok := missing[key]; ok || shared == 0 && len(missing) < most {
+				missing[key] = m
+			} else {
+				shared = m
+			}
+		}
+		for i := range 20_000 {
+			key := retryafter.Key("abcdef"[rng.IntN(6):][:1])
+			switch m := of(key); rng.IntN(3) {
+			case 0:
+				fits := m+each <= retries*each
+				if got := b.Withdraw(key); got != fits {
+					t.Fatalf("step %d, %d keys: Withdraw of %v: %v, want %v", i, most, key, got, fits)
+				}
+				if fits {
+					set(key, m+each)
+				}
+			case 1:
+				if b.Refund(key); m > 0 {
+					set(key, max(m-each, 0))
+				}
+			default:
+				if b.Deposit(key); m > 0 {
+					set(key, m-1)
+				}
+			}
+			for _, key := range []retryafter.Key{"a", "b", "c", "d", "e", "f", "never seen"} {
+				if got, want := b.Left(key), (retries*each-of(key))/each; got != want {
+					t.Fatalf("step %d, %d keys: %d left for %v, want %d", i, most, got, key, want)
+				}
+			}
 		}
 	}
 }

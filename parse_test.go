@@ -257,6 +257,59 @@ func TestBytesThatNoGrammarKnowsAreUnreadable(t *testing.T) {
 	}
 }
 
+// Of several Date lines, or members of one, the earliest that can be read is the
+// server's clock, for that makes the longest wait.
+func TestTheEarliestDateIsTheServersClock(t *testing.T) {
+	const early, late, from = "Tue, 08 Sep 2026 12:00:00 GMT", "Tue, 08 Sep 2026 12:00:10 GMT", "Tue, 08 Sep 2026 12:01:00 GMT"
+	for _, tc := range []struct {
+		dates []string
+		want  time.Duration
+	}{
+		{[]string{late}, 50 * time.Second},
+		{[]string{early, late}, time.Minute},
+		{[]string{late, early}, time.Minute},
+		{[]string{early + ", " + late}, time.Minute},
+		{[]string{late + ", " + early}, time.Minute},
+		{[]string{late, early, late}, time.Minute},
+		{[]string{"soon, " + early}, time.Minute},
+		{[]string{"Tue, 08 Sep, " + early}, time.Minute},
+		{[]string{late + ", soon"}, 50 * time.Second},
+		{[]string{"xTue, 08 Sep 2026 11:00:00 GMT, " + early}, time.Minute}, // what is in the unreadable is not read
+		{[]string{"soon Tue, 08 Sep 2026 11:00:00 GMT, " + early}, time.Minute},
+		{[]string{"5, " + late + ", 5"}, 50 * time.Second},
+		{[]string{"5", "soon", ""}, 30 * time.Second},
+	} {
+		h := http.Header{"Retry-After": {from}, "Date": tc.dates}
+		if hint, err := FromHeader(h, noon.Add(30*time.Second)); err != nil || hint.Delay != tc.want {
+			t.Errorf("Date %q: %v, %v; want %v", tc.dates, hint, err, tc.want)
+		}
+	}
+}
+
+func TestEveryByteOfADateCounts(t *testing.T) {
+	for _, good := range []string{"Tue, 08 Sep 2026 12:01:00 GMT", "Tuesday, 08-Sep-26 12:01:00 GMT", "Tue Sep 08 12:01:00 2026"} {
+		if hint, err := Parse(good, noon); err != nil || hint.Delay != time.Minute {
+			t.Errorf("%q: %v, %v", good, hint, err)
+		}
+		for i := range good {
+			for _, c := range []string{"x", "/", ";", "\x00", "\xff", ""} {
+				bad := good[:i] + c + good[i+1:]
+				if _, zero := strings.CutPrefix(good[i:], "08"); zero && c == "" {
+					continue // a day of one digit
+				}
+				if hint, err := Parse(bad, noon); err == nil {
+					t.Errorf("%q is read as %v", bad, hint)
+				}
+			}
+		}
+		for i := range len(good) - 1 { // two at a time
+			if hint, err := Parse(good[:i]+"xx"+good[i+2:], noon); err == nil {
+				t.Errorf("%q is read as %v", good[:i]+"xx"+good[i+2:], hint)
+			}
+		}
+	}
+}
+
 func TestEveryDayOfEightCenturies(t *testing.T) {
 	layouts := map[Form]string{IMFFixdate: http.TimeFormat, RFC850Date: "Monday, 02-Jan-06 15:04:05 GMT", AsctimeDate: time.ANSIC}
 	for d := time.Date(1600, 1, 1, 23, 59, 58, 0, time.UTC); d.Year() < 2400; d = d.AddDate(0, 0, 1) {

@@ -216,8 +216,8 @@ func (p *Policy) hint(a *Attempt) (Hint, error) {
 	switch {
 	case otherErr == nil && (err != nil || other.Delay > hint.Delay):
 		return other, nil
-	case otherErr != nil && err == ErrNoHint:
-		return hint, otherErr
+	case err == ErrNoHint:
+		return Hint{}, otherErr
 	}
 	return hint, err
 }

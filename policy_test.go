@@ -305,9 +305,79 @@ func TestNothingIsDecidedForACallerWhoLeft(t *testing.T) {
 		{retryafter.Attempt{StatusCode: 200}, retryafter.Final},
 	} {
 		tc.a.Number, tc.a.Request = 1, req
-		if d := p.Decide(tc.a, retryafter.Call{}); d.Reason != tc.want || d.Retry {
+		d := p.Decide(tc.a, retryafter.Call{})
+		if d.Reason != tc.want || d.Retry {
 			t.Errorf("%d %v: %v, want %v", tc.a.StatusCode, tc.a.Err, d.Reason, tc.want)
 		}
+		if bare := d == (retryafter.Decision{Reason: tc.want}); bare != (tc.a.StatusCode != 503) {
+			t.Errorf("%d %v: %+v; only the 503 has parts of a wait", tc.a.StatusCode, tc.a.Err, d)
+		}
+	}
+}
+
+// A BackOff is asked until it stops, whatever it would say after that, and a
+// delay of 0 is none of its stops.
+func TestAFreshBackoffIsSteppedUntilItStops(t *testing.T) {
+	for _, tc := range []struct {
+		delays []time.Duration
+		number int
+		want   time.Duration // -1: it stopped
+	}{
+		{[]time.Duration{time.Second, backoff.Stop, 3 * time.Second}, 3, -1},
+		{[]time.Duration{0, 0, 3 * time.Second}, 3, 3 * time.Second},
+	} {
+		asked := 0
+		p := retryafter.Policy{MaxAttempts: -1, Jitter: retryafter.NoJitter, Backoff: func() backoff.BackOff {
+			return delays(func() time.Duration { asked++; return tc.delays[asked-1] })
+		}}
+		d := p.Decide(retryafter.Attempt{Number: tc.number, StatusCode: 503}, retryafter.Call{})
+		if stopped := d.Reason == retryafter.BackoffStopped; stopped != (tc.want < 0) || d.Local != max(tc.want, 0) {
+			t.Errorf("%v, attempt %d: %+v", tc.delays, tc.number, d)
+		}
+	}
+}
+
+// delays is a BackOff by one function.
+type delays func() time.Duration
+
+func (delays) Reset()                       {}
+func (d delays) NextBackOff() time.Duration { return d() }
+
+func TestJitterIsToldWhoseDelayItIsFor(t *testing.T) {
+	for _, tc := range []struct {
+		server, local time.Duration
+		want          bool
+	}{
+		{0, 0, false},
+		{0, time.Second, false},
+		{time.Second, 2 * time.Second, false},
+		{2 * time.Second, 2 * time.Second, true},
+		{2 * time.Second, time.Second, true},
+		{time.Second, 0, true},
+	} {
+		p := retryafter.Policy{
+			Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(tc.local) },
+			Jitter: func(wait time.Duration, fromServer bool) time.Duration {
+				if wait != max(tc.server, tc.local) || fromServer != tc.want {
+					t.Errorf("%v from the server, %v from here: told of %v, from the server: %v", tc.server, tc.local, wait, fromServer)
+				}
+				return 0
+			},
+		}
+		header := http.Header{"Retry-After": {fmt.Sprint(int(tc.server.Seconds()))}}
+		p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503, Header: header, Received: noon}, retryafter.Call{})
+	}
+}
+
+// Of two that say the same, Retry-After is the one that is told.
+func TestAHintOfOnesOwnThatSaysTheSameGivesWay(t *testing.T) {
+	p := retryafter.Policy{Hint: func(http.Header, time.Time) (retryafter.Hint, error) {
+		return retryafter.Hint{Delay: 5 * time.Second, Form: retryafter.IMFFixdate}, nil
+	}}
+	header := http.Header{"Retry-After": {"5"}}
+	d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503, Header: header, Received: noon}, retryafter.Call{})
+	if want := (retryafter.Hint{Delay: 5 * time.Second, Form: retryafter.Seconds}); d.Hint != want {
+		t.Errorf("%+v, want %+v", d.Hint, want)
 	}
 }
 
@@ -443,4 +513,88 @@ func FuzzDecide(f *testing.F) {
 			t.Fatalf("retried: %+v", d)
 		}
 	})
+}
+
+// A limiter that refuses is asked in time: what it needs may end with the wait,
+// not later.
+func TestALimiterThatDeniesMustBeReadyWhenTheWaitIsOver(t *testing.T) {
+	p := retryafter.Policy{Jitter: retryafter.NoJitter}
+	header := http.Header{"Retry-After": {"5"}}
+	for _, tc := range []struct {
+		needs time.Duration
+		deny  bool
+		want  retryafter.Reason
+	}{
+		{5 * time.Second, true, 0},
+		{5*time.Second + 1, true, retryafter.Limited},
+		{5*time.Second + 1, false, 0},
+	} {
+		d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503, Header: header, Received: noon}, retryafter.Call{
+			Limiter: func(time.Time) time.Duration { return tc.needs }, Denies: tc.deny,
+		})
+		if d.Reason != tc.want || d.Wait != 5*time.Second || d.Limiter != tc.needs {
+			t.Errorf("%v, denies: %v: %+v, want %v", tc.needs, tc.deny, d, tc.want)
+		}
+	}
+}
+
+func TestWhatMayBeSentAgain(t *testing.T) {
+	opaque := io.NopCloser(strings.NewReader("x"))
+	again := func() (io.ReadCloser, error) { return opaque, nil }
+	for _, tc := range []struct {
+		req  http.Request
+		want bool
+	}{
+		{http.Request{Method: "GET"}, true},
+		{http.Request{Method: "POST"}, false},
+		{http.Request{Method: "PUT", Body: opaque}, false},
+		{http.Request{Method: "PUT", Body: opaque, GetBody: again}, true},
+		{http.Request{Method: "POST", Body: opaque, GetBody: again}, false},
+		{http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}, Body: opaque, GetBody: again}, true},
+		{http.Request{Method: "POST", Header: http.Header{"Idempotency-Key": {"k"}}, Body: opaque}, false},
+	} {
+		if got := retryafter.Replayable(&tc.req); got != tc.want {
+			t.Errorf("%s, body: %v, GetBody: %v: %v", tc.req.Method, tc.req.Body != nil, tc.req.GetBody != nil, got)
+		}
+	}
+}
+
+func TestOfSeveralErrorsInOneTheFinalOneCounts(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	left, _ := http.NewRequestWithContext(ctx, "GET", "http://example.com", nil)
+	for name, tc := range map[string]struct {
+		a    retryafter.Attempt
+		want bool
+	}{
+		"a cancel beside a lost connection":     {retryafter.Attempt{Err: errors.Join(io.EOF, context.Canceled)}, false},
+		"a certificate that could not be read":  {retryafter.Attempt{Err: &tls.CertificateVerificationError{Err: io.ErrUnexpectedEOF}}, false},
+		"a host that does not exist for now":    {retryafter.Attempt{Err: &net.DNSError{IsNotFound: true, IsTemporary: true}}, false},
+		"a lookup that failed":                  {retryafter.Attempt{Err: &net.DNSError{}}, false},
+		"a lookup that took too long":           {retryafter.Attempt{Err: &net.DNSError{IsTimeout: true}}, true},
+		"what only ends as a refused stream":    {retryafter.Attempt{Err: errors.New("oops; REFUSED_STREAM")}, false},
+		"a lost connection":                     {retryafter.Attempt{Err: io.EOF}, true},
+		"that, of a caller who left":            {retryafter.Attempt{Err: io.EOF, Request: left}, false},
+		"a conflict of a request nobody shows":  {retryafter.Attempt{StatusCode: 409}, false},
+		"a conflict with another's request":     {retryafter.Attempt{StatusCode: 409, Request: &http.Request{}}, false},
+		"a conflict with what was sent already": {retryafter.Attempt{StatusCode: 409, Request: &http.Request{Header: http.Header{"X-Idempotency-Key": {"k"}}}}, true},
+	} {
+		if got := retryafter.DefaultRetry(tc.a); got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestTheDefaultJitterOfALocalWaitIsAtMostThat(t *testing.T) {
+	most := time.Duration(0)
+	for range 1000 {
+		d := retryafter.Policy{}.Decide(retryafter.Attempt{Number: 1, StatusCode: 500}, retryafter.Call{})
+		if d.Jitter > d.Local {
+			t.Fatalf("a jitter of %v on %v", d.Jitter, d.Local)
+		}
+		most = max(most, d.Jitter)
+	}
+	if most < 50*time.Millisecond {
+		t.Errorf("of 1000 draws up to 100ms the largest is %v", most)
+	}
 }

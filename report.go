@@ -244,9 +244,7 @@ func urlsIn(err error, urls []string) []string {
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		if inner := e.Unwrap(); inner != nil {
-			urls = urlsIn(inner, urls)
-		}
+		urls = urlsIn(e.Unwrap(), urls)
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
 			urls = urlsIn(inner, urls)

@@ -17,4 +17,6 @@
 //
 //	go test -rapid.checks=100000
 //	go test -run TestChaos -chaos.time=10m
+//
+// The command mutate breaks the root package, and tells what no test notices.
 package proof

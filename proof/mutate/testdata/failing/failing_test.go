@@ -1,0 +1,5 @@
+package failing
+
+import "testing"
+
+func TestNever(t *testing.T) { t.Error("as always") }

@@ -36,10 +36,18 @@ func (a *attemptContext) clone(req *http.Request) *http.Request {
 		r.URL = &a.url
 	}
 	r.Response = nil // its wait was made
-	r.Header = req.Header.Clone()
+	r.Header = cloneHeader(req.Header)
 	r.Trailer = req.Trailer.Clone()
 	r.TransferEncoding = slices.Clone(req.TransferEncoding)
 	return r
+}
+
+// cloneHeader is h.Clone(), faster for the many requests without a field.
+func cloneHeader(h http.Header) http.Header {
+	if h != nil && len(h) == 0 {
+		return make(http.Header)
+	}
+	return h.Clone()
 }
 
 type attemptKey struct{}

@@ -87,6 +87,9 @@ func sleepUntil(req *http.Request, from time.Time, wait time.Duration) error {
 	if err := canceled(req); err != nil {
 		return err
 	}
+	if wait <= 0 {
+		return nil // without a look at the clock
+	}
 	left := wait - time.Since(from)
 	if left <= 0 {
 		return nil

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 golang.org/x/net/http2.Transport is deprecated, and another client than net/http's is wanted
+
 package proof
 
 import (

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -137,5 +139,33 @@ func TestMedian(t *testing.T) {
 		if got := median(test.v); got != test.want {
 			t.Errorf("median(%v) = %v, want %v", test.v, got, test.want)
 		}
+	}
+}
+
+// The page's figures are those of one day and machine, its rows must be all.
+func TestThePageOfSpeedHasEveryRow(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "speed.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(page), "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		sections[name] = text
+	}
+	for _, table := range tables() {
+		text, ok := sections[table.name]
+		if !ok {
+			t.Errorf("no table %s", table.name)
+		}
+		for _, r := range table.rows {
+			if !strings.Contains(text, "| "+r.name+" |") {
+				t.Errorf("%s has no row %q", table.name, r.name)
+			}
+		}
+		delete(sections, table.name)
+	}
+	for name := range sections {
+		t.Errorf("%s is measured no longer", name)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 // printMachine says what the figures were taken on, and of what.
 func printMachine(w io.Writer, passes int, pass time.Duration) {
+	fmt.Fprint(w, "# Speed\n\nPrinted by `go run ./bench`, whose [README](../bench/README.md) tells how to read it. Compare ratios between machines, not times.\n\n")
 	fmt.Fprintf(w, "%s, %s/%s, GOMAXPROCS=%d, %s; median of %d passes of %v a row.\n\n",
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), cpu(), passes, pass)
 	info, ok := debug.ReadBuildInfo()

@@ -112,9 +112,10 @@ func (c *call) admit() (held bool, err error) {
 		ctx, cancel = cancelWith(ctx, c.req.Cancel)
 		defer cancel()
 	}
+	var moved <-chan struct{}
 	if c.t.Gate != nil && !c.denies() {
 		var cancel context.CancelFunc
-		ctx, cancel = c.t.Gate.watch(ctx, c.gateKey)
+		ctx, moved, cancel = c.t.Gate.watch(ctx, c.gateKey)
 		defer cancel()
 	}
 	err = c.limiter.WaitN(ctx, c.opts.cost)
@@ -127,6 +128,11 @@ func (c *call) admit() (held bool, err error) {
 		return true, nil // the token, if there is one, is lost
 	}
 	if err != nil {
+		select {
+		case <-moved:
+			return true, nil // a hold ended the wait, and is over by now
+		default:
+		}
 		if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
 			return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
 		}

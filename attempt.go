@@ -20,24 +20,22 @@ type attemptContext struct {
 	url    url.URL
 }
 
-// clone is req.Clone(a) without the Response of a redirect, with fewer
-// allocations where no form was parsed. It shares what can't be written to, as
-// URL.User.
-func (a *attemptContext) clone(req *http.Request) *http.Request {
-	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
-		r := req.Clone(a)
-		r.Response = nil
-		return r
-	}
+// clone is req.Clone(a) without the Response of a redirect and with trailer, for
+// req's own may be written to by who reads its body, with fewer allocations where
+// no form was parsed. It shares what can't be written to, as URL.User.
+func (a *attemptContext) clone(req *http.Request, trailer http.Header) *http.Request {
 	a.sent = *req.WithContext(a)
 	r := &a.sent
+	r.Response = nil // its wait was made
+	r.Trailer = trailer.Clone()
+	if req.Form != nil || req.PostForm != nil || req.MultipartForm != nil {
+		return r.Clone(a)
+	}
 	if req.URL != nil {
 		a.url = *req.URL
 		r.URL = &a.url
 	}
-	r.Response = nil // its wait was made
 	r.Header = cloneHeader(req.Header)
-	r.Trailer = req.Trailer.Clone()
 	r.TransferEncoding = slices.Clone(req.TransferEncoding)
 	return r
 }

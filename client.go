@@ -90,6 +90,9 @@ func (t *Transport) CloseIdleConnections() {
 // context is done or req.Cancel is closed, with the context's cause as error.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{t: t, req: req, opts: optionsOf(req.Context())}
+	if len(req.Trailer) > 0 {
+		c.trailer = req.Trailer.Clone()
+	}
 	if !c.plain() {
 		if err := c.begin(); err != nil {
 			closeBody(req)
@@ -117,6 +120,7 @@ type call struct {
 	limiter    Limiter
 	limiterErr error // what it said when it was asked for its delay
 	gateKey    Key
+	trailer    http.Header // as it was before the first attempt
 	report     Report
 }
 
@@ -301,7 +305,7 @@ func (c *call) next() (*http.Request, error) {
 		}
 	}
 	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
-	a.req = a.clone(c.req)
+	a.req = a.clone(c.req, c.trailer)
 	a.req.Body = body
 	if hasBody(c.req) && len(a.req.Trailer) > 0 {
 		a.req.Body = &trailedBody{body, c.req.Trailer, a.req.Trailer}

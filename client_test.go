@@ -694,6 +694,7 @@ func TestOneURLMayBeginWithAnother(t *testing.T) {
 		fmt.Errorf("%q: %w", quoted.Error(), quoted),
 		quoted,
 		at("http://u:secret@h:bad/", io.EOF),
+		at("http:u:secret@h/?q=secret", io.EOF),
 	} {
 		text := (&retryafter.Error{Err: err}).Error()
 		if strings.Contains(text, "secret") || strings.Contains(text, "u@") {

@@ -805,6 +805,36 @@ func TestATrailerThatTheBodyFillsInGoesWithEachAttempt(t *testing.T) {
 	netWant(t, resp, err, 200, 3, retryafter.Final)
 }
 
+// Who answers early goes on reading, and the body may fill in the trailer then.
+func TestATrailerIsNotReadWhileABodyMayWriteToIt(t *testing.T) {
+	var reading sync.WaitGroup
+	base := netFunc(func(req *http.Request) (*http.Response, error) {
+		if retryafter.AttemptNumber(req.Context()) > 1 {
+			req.Body.Close()
+			return netResponse(req, 200, http.NoBody), nil
+		}
+		reading.Go(func() {
+			io.Copy(io.Discard, req.Body)
+			req.Body.Close()
+		})
+		return netResponse(req, 503, http.NoBody), nil
+	})
+	for _, form := range []url.Values{nil, {"f": {"1"}}} {
+		for range 50 {
+			req := netRequest("PUT", "http://example.com/")
+			req.Form = form
+			req.Trailer = http.Header{"X-Sum": nil}
+			req.ContentLength = -1
+			fill := func() { req.Trailer.Set("X-Sum", "1") }
+			req.Body = io.NopCloser(io.MultiReader(strings.NewReader("hello"), netEnd(fill)))
+			req.GetBody = func() (io.ReadCloser, error) { return netBodyOf("hello"), nil }
+			resp, err := (&retryafter.Transport{Base: base, Policy: netAtOnce()}).RoundTrip(req)
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+			reading.Wait()
+		}
+	}
+}
+
 func TestATrailerWithoutABodyIsLeftAlone(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		base := netBase(netReply(503), netReply(200))

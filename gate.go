@@ -168,9 +168,9 @@ func (g *Gate) heldShared(ctx context.Context, key Key, from time.Time) time.Dur
 	return add(left, time.Since(from))
 }
 
-// watch returns a context that ends with ctx, or when this Gate holds key for
-// longer than now.
-func (g *Gate) watch(ctx context.Context, key Key) (context.Context, context.CancelFunc) {
+// watch returns a context that ends with ctx, or when moved is closed: when this
+// Gate holds key for longer than now.
+func (g *Gate) watch(ctx context.Context, key Key) (_ context.Context, moved <-chan struct{}, _ context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.moves[key]
@@ -183,7 +183,7 @@ func (g *Gate) watch(ctx context.Context, key Key) (context.Context, context.Can
 	}
 	m.waiters++
 	ctx, cancel := cancelWith(ctx, m.made)
-	return ctx, func() {
+	return ctx, m.made, func() {
 		cancel()
 		g.mu.Lock()
 		defer g.mu.Unlock()

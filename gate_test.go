@@ -171,6 +171,57 @@ func TestOnlyAReadableDelayOnA429Or503Holds(t *testing.T) {
 	}
 }
 
+// It is the caller who gives up a wait, or its deadline, and not a Gate.
+func TestAHoldThatIsOverEndsNoCall(t *testing.T) {
+	for name, retried := range map[string]bool{"before a first attempt": false, "before a retry": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				gate := &retryafter.Gate{}
+				bucket := &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(10 * time.Second), StartEmpty: !retried}
+				steps := []netStep{netReply(200)}
+				if retried {
+					steps = []netStep{netReply(500), netReply(200)}
+				}
+				tr := &retryafter.Transport{Base: netBase(steps...), Gate: gate, Limiter: bucket, Policy: netAtOnce()}
+				req := to(t.Context(), "GET", "busy")
+				go func() {
+					time.Sleep(5 * time.Second)
+					gate.Hold(t.Context(), retryafter.ByHost(req), time.Now().Add(time.Minute))
+					gate.Release(retryafter.ByHost(req))
+				}()
+				begin := time.Now()
+				resp, err := tr.RoundTrip(req)
+				netWant(t, resp, err, 200, len(steps), retryafter.Final)
+				if took := time.Since(begin); took != 10*time.Second {
+					t.Errorf("took %v, the token was there after 10 s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestAHoldOfAMomentFailsNoneOfThoseInLine(t *testing.T) {
+	gate := &retryafter.Gate{}
+	tr := &retryafter.Transport{
+		Base: netBase(netReply(200)), Gate: gate,
+		Limiter: &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(100 * time.Microsecond), StartEmpty: true},
+		Policy:  retryafter.Policy{Jitter: retryafter.NoJitter},
+	}
+	var calls sync.WaitGroup
+	for range 500 {
+		calls.Go(func() {
+			if _, err := tr.RoundTrip(to(t.Context(), "GET", "busy")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 10 {
+		gate.Hold(t.Context(), retryafter.ByHost(to(t.Context(), "GET", "busy")), time.Now().Add(time.Millisecond))
+		time.Sleep(3 * time.Millisecond)
+	}
+	calls.Wait()
+}
+
 func TestWhatHoldsAGateCanBeChosen(t *testing.T) {
 	forbidden := func(a retryafter.Attempt) bool {
 		if a.Err != nil || a.Header == nil {

@@ -363,7 +363,8 @@ func settles(code int) bool {
 //
 // What GetBody returns must not share a position with what it returned before,
 // as two readers of one *os.File would: an attempt that failed may still be
-// reading when the next body is asked for.
+// reading when the next body is asked for. The same goes for a Trailer that the
+// body fills in as it is read.
 func Replayable(req *http.Request) bool {
 	return idempotent(req) && replayable(req)
 }

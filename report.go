@@ -259,5 +259,6 @@ func redactURL(raw string) string {
 		return "(unreadable URL)"
 	}
 	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
+	u.Opaque = u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:]
 	return u.String()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/hashicorp/go-retryablehttp"
 
@@ -144,6 +145,7 @@ func (c *call) waiting(w retryafter.WaitInfo) {
 	c.resp = nil
 	u := *w.Request.URL
 	u.User, u.RawQuery = nil, ""
+	u.Opaque = u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:]
 	request := w.Request.Method + " " + u.String()
 	switch {
 	case w.Err != nil:

@@ -554,6 +554,7 @@ func absolute(req *http.Request) *url.URL {
 func plain(u *url.URL) string {
 	v := *u
 	v.User, v.RawQuery, v.Fragment = nil, "", ""
+	v.Opaque = v.Opaque[strings.LastIndexByte(v.Opaque, '@')+1:]
 	return v.String()
 }
 

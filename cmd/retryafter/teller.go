@@ -233,6 +233,7 @@ func (t *teller) line(format string, args ...any) {
 func redacted(u *url.URL) string {
 	v := *u
 	v.User, v.RawQuery, v.ForceQuery, v.Fragment, v.RawFragment = nil, "", false, "", ""
+	v.Opaque = v.Opaque[strings.LastIndexByte(v.Opaque, '@')+1:]
 	return v.String()
 }
 

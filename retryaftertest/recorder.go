@@ -24,8 +24,8 @@ import (
 // response passed: a client that counts from when it has it is never early.
 //
 // The Retry-After of a status from 400 on holds the key of its request, that of
-// a 3xx the key of the request for its Location. On a 2xx it holds nothing, and
-// is noted only.
+// a redirect the key of the request for its Location. On any other response it
+// holds nothing, and is noted only.
 //
 // Put one beneath the client that is tested by Transport, or before a server by
 // Handler. It may be used from many goroutines at once; its fields must not
@@ -317,8 +317,13 @@ func (r *Recorder) heldBy(own retryafter.Key, req *http.Request, status int, hea
 	if status >= 400 {
 		return []retryafter.Key{own}
 	}
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default: // which nobody follows
+		return nil
+	}
 	location := header.Get("Location")
-	if status < 300 || location == "" {
+	if location == "" {
 		return nil
 	}
 	ref, err := url.Parse(location)
@@ -342,7 +347,7 @@ func (r *Recorder) key(req *http.Request) retryafter.Key {
 	if r.Key != nil {
 		return r.Key(req)
 	}
-	return retryafter.NewKey(method(req), cmp.Or(req.Host, req.URL.Host), req.URL.Path)
+	return retryafter.NewKey(method(req), cmp.Or(req.Host, req.URL.Host), req.URL.EscapedPath())
 }
 
 // asSent is req with the path and the hosts that a server sees, so that its key

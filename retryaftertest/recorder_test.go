@@ -288,6 +288,34 @@ func TestAKeyIsOfWhatIsSent(t *testing.T) {
 	}
 }
 
+func TestWhatNobodyFollowsHoldsNothing(t *testing.T) {
+	for _, status := range []int{300, 304, 305} {
+		w := &witness{TB: t}
+		script := retryaftertest.NewScript(w,
+			retryaftertest.Response{Status: status, RetryAfter: time.Minute, Header: http.Header{"Location": {"/b"}}},
+			retryaftertest.Response{})
+		for _, path := range []string{"/a", "/b"} {
+			if _, err := script.RoundTrip(request(t, "GET", "http://example.com"+path, "")); err != nil {
+				t.Error(err)
+			}
+		}
+		w.want(t)
+	}
+}
+
+func TestPathsAreToldApartAsTheyAreSent(t *testing.T) {
+	w := &witness{TB: t}
+	script := retryaftertest.NewScript(w, retryaftertest.Response{Times: 2})
+	for _, path := range []string{"/a%2Fb", "/a/b"} {
+		if _, err := script.RoundTrip(request(t, "POST", "http://example.com"+path, path)); err != nil {
+			t.Error(err)
+		}
+	}
+	script.CheckOnce()
+	script.CheckBodies()
+	w.want(t)
+}
+
 func TestAnOperationKeepsItsIdempotencyKey(t *testing.T) {
 	type headers []http.Header
 	key := func(values ...string) http.Header { return http.Header{"Idempotency-Key": values} }

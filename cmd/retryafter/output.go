@@ -105,7 +105,7 @@ func openDescriptor(name string) (*os.File, error) {
 // descriptor is the one with that number, which must be open for writing.
 func descriptor(number string) (*os.File, error) {
 	n, err := strconv.Atoi(number)
-	if err != nil {
+	if err != nil || strconv.Itoa(n) != number { // 01 is no file there
 		return nil, nil
 	}
 	f := os.Stdout

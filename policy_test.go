@@ -50,25 +50,7 @@ var failures = map[string]error{
 // decisionCase turns a row of the fixtures into what it describes.
 func decisionCase(t *testing.T, row fixtures.Decision) (retryafter.Policy, retryafter.Attempt, retryafter.Call) {
 	t.Helper()
-	req := &http.Request{Method: row.Method, URL: &url.URL{Scheme: "http", Host: "example.com"}, Header: http.Header{}}
-	switch row.Body {
-	case "nobody":
-		req.Body = http.NoBody
-	case "replayable":
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
-		req.Body, _ = req.GetBody()
-	case "opaque":
-		req.Body = io.NopCloser(strings.NewReader("x"))
-	}
-	switch row.Key {
-	case "":
-	case "empty":
-		req.Header["Idempotency-Key"] = []string{}
-	case "blank":
-		req.Header["Idempotency-Key"] = []string{""}
-	default:
-		req.Header.Set("Idempotency-Key", row.Key)
-	}
+	req := row.Request()
 	a := retryafter.Attempt{Number: row.Attempt, Request: req, StatusCode: row.Status, Received: noon, Elapsed: row.Elapsed}
 	if row.Error != "" {
 		var ok bool

@@ -305,7 +305,7 @@ func TestDecidesLikeTransportOnTheFixtures(t *testing.T) {
 					}
 					return p
 				},
-				request: func(ctx context.Context) *http.Request { return fixtureRequest(ctx, row) },
+				request: func(ctx context.Context) *http.Request { return row.Request().WithContext(ctx) },
 				replies: func() []reply {
 					replies := make([]reply, 0, row.Attempt+1)
 					for range row.Attempt - 1 {
@@ -346,29 +346,6 @@ func TestDecidesLikeTransportOnTheFixtures(t *testing.T) {
 	if played < 100 {
 		t.Errorf("only %d rows were played", played)
 	}
-}
-
-func fixtureRequest(ctx context.Context, row fixtures.Decision) *http.Request {
-	req := (&http.Request{Method: row.Method, URL: &url.URL{Scheme: "http", Host: "example.com"}, Header: http.Header{}}).WithContext(ctx)
-	switch row.Body {
-	case "nobody":
-		req.Body = http.NoBody
-	case "replayable":
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil }
-		req.Body, _ = req.GetBody()
-	case "opaque":
-		req.Body = io.NopCloser(strings.NewReader("x"))
-	}
-	switch row.Key {
-	case "":
-	case "empty":
-		req.Header["Idempotency-Key"] = []string{}
-	case "blank":
-		req.Header["Idempotency-Key"] = []string{""}
-	default:
-		req.Header.Set("Idempotency-Key", row.Key)
-	}
-	return req
 }
 
 // TestCallsLikeTransport crosses what calls are made of.

@@ -25,12 +25,13 @@ func goTool(t *testing.T, dir string, args ...string) string {
 }
 
 func TestThePackageImportsTheStandardLibraryAndBackoffOnly(t *testing.T) {
-	imports(t, ".", "github.com/cenkalti/backoff/v4", "github.com/retryafter-go/retryafter")
+	imports(t, ".", "github.com/cenkalti/backoff/v4", "github.com/retryafter-go/retryafter/internal/redact", "github.com/retryafter-go/retryafter")
 }
 
 func TestRetryaftertestImportsNoMoreThanThat(t *testing.T) {
 	imports(t, "./retryaftertest",
-		"github.com/cenkalti/backoff/v4", "github.com/retryafter-go/retryafter", "github.com/retryafter-go/retryafter/retryaftertest")
+		"github.com/cenkalti/backoff/v4", "github.com/retryafter-go/retryafter/internal/redact", "github.com/retryafter-go/retryafter",
+		"github.com/retryafter-go/retryafter/retryaftertest")
 }
 
 // imports checks what a package is made of, beside the standard library.

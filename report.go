@@ -1,17 +1,16 @@
 package retryafter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A Reason says why a call ended. Its String is the name of the constant.
@@ -94,10 +93,10 @@ func (r Report) LogValue() slog.Value {
 		attrs = append(attrs, slog.Duration("limiter", d))
 	}
 	if err := r.Decision.HintErr; err != nil && !errors.Is(err, ErrNoHint) {
-		attrs = append(attrs, slog.String("hint_error", redact(err)))
+		attrs = append(attrs, slog.String("hint_error", redact.Error(err)))
 	}
 	if r.Err != nil {
-		attrs = append(attrs, slog.String("error", redact(r.Err)))
+		attrs = append(attrs, slog.String("error", redact.Error(r.Err)))
 	}
 	return slog.GroupValue(attrs...)
 }
@@ -126,7 +125,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
 	if r.Err != nil {
-		b.WriteString(": " + redact(r.Err))
+		b.WriteString(": " + redact.Error(r.Err))
 	}
 	return b.String()
 }
@@ -165,8 +164,12 @@ type Error struct {
 
 func (e *Error) Error() string {
 	text := "retryafter: " + e.Report.String()
-	if e.Report.Err == nil {
-		text += ": " + redact(e.Err)
+	switch {
+	case e.Report.Err != nil: // told by the report
+	case e.Err != nil:
+		text += ": " + redact.Error(e.Err)
+	default:
+		text += ": no cause"
 	}
 	return text
 }
@@ -209,56 +212,4 @@ func contextError(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// redact is err's text with the userinfo and the query of URLs in it removed.
-func redact(err error) string {
-	if err == nil {
-		return "no cause"
-	}
-	text := err.Error()
-	urls := urlsIn(err, nil)
-	// One may begin with another.
-	slices.SortFunc(urls, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	for _, u := range urls {
-		safe := redactURL(u)
-		// Quoted as url.Error does it, or once more by who quotes that.
-		once := quoted(u)
-		for _, written := range []string{quoted(once), once, u} {
-			text = strings.ReplaceAll(text, written, safe)
-		}
-	}
-	return text
-}
-
-// quoted is s as strconv.Quote writes it, without the marks.
-func quoted(s string) string {
-	q := strconv.Quote(s)
-	return q[1 : len(q)-1]
-}
-
-// urlsIn appends the URLs of every *url.Error in err's tree.
-func urlsIn(err error, urls []string) []string {
-	if u, ok := err.(*url.Error); ok && u.URL != "" {
-		urls = append(urls, u.URL)
-	}
-	switch e := err.(type) {
-	case interface{ Unwrap() error }:
-		urls = urlsIn(e.Unwrap(), urls)
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			urls = urlsIn(inner, urls)
-		}
-	}
-	return urls
-}
-
-func redactURL(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "(unreadable URL)"
-	}
-	u.User, u.RawQuery, u.ForceQuery, u.Fragment = nil, "", false, ""
-	u.Opaque = u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:]
-	return u.String()
 }

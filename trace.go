@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A Trace is a set of hooks that run in the goroutine of the call, so a slow
@@ -42,7 +44,7 @@ type WaitInfo struct {
 func (a Attempt) LogValue() slog.Value {
 	attrs := []slog.Attr{slog.Int("number", a.Number), slog.Duration("elapsed", a.Elapsed)}
 	if a.Err != nil {
-		return slog.GroupValue(append(attrs, slog.String("error", redact(a.Err)))...)
+		return slog.GroupValue(append(attrs, slog.String("error", redact.Error(a.Err)))...)
 	}
 	return slog.GroupValue(append(attrs, slog.Int("status", a.StatusCode))...)
 }
@@ -54,7 +56,7 @@ func (w WaitInfo) LogValue() slog.Value {
 	case w.Limiter:
 		attrs = append(attrs, slog.Bool("limiter", true))
 	case w.Err != nil:
-		attrs = append(attrs, slog.String("error", redact(w.Err)))
+		attrs = append(attrs, slog.String("error", redact.Error(w.Err)))
 	case w.StatusCode != 0:
 		attrs = append(attrs, slog.Int("status", w.StatusCode))
 	}

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // below is the RoundTripper that another one stands on.
@@ -91,7 +92,7 @@ func describe(req *http.Request, method string) []attribute.KeyValue {
 		if req.Host == "" {
 			authority.Host = u.Host
 		}
-		attrs = append(attrs, semconv.URLFull(redactURL(u)), semconv.ServerAddress(authority.Hostname()))
+		attrs = append(attrs, semconv.URLFull(redact.URL(u)), semconv.ServerAddress(authority.Hostname()))
 		port, err := strconv.Atoi(authority.Port())
 		switch {
 		case err == nil:
@@ -103,12 +104,6 @@ func describe(req *http.Request, method string) []attribute.KeyValue {
 		}
 	}
 	return resend(req.Context(), attrs)
-}
-
-// redactURL is u without what may be secret in it.
-func redactURL(u *url.URL) string {
-	safe := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return safe.String()
 }
 
 func answer(span trace.Span, resp *http.Response) {
@@ -137,15 +132,5 @@ func fail(ctx context.Context, span trace.Span, err error) {
 	default:
 		span.SetAttributes(semconv.ErrorType(err))
 	}
-	span.SetStatus(codes.Error, redact(err))
-}
-
-// redact is err's text as retryafter logs it: URLs have lost userinfo and query.
-func redact(err error) string {
-	for _, a := range (retryafter.Attempt{Err: err}).LogValue().Group() {
-		if a.Key == "error" {
-			return a.Value.String()
-		}
-	}
-	return ""
+	span.SetStatus(codes.Error, redact.Error(err))
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A Recorder keeps a record of the requests that pass it, and fails the test
@@ -508,25 +509,15 @@ func (a Attempt) String() string {
 	if err != nil { // a URL's own text
 		u = &url.URL{}
 	}
-	text := fmt.Sprintf("attempt %d, %s %s at %s", a.Number, a.Method, plain(u), instant(a.Came))
+	text := fmt.Sprintf("attempt %d, %s %s at %s", a.Number, a.Method, redact.URL(u), instant(a.Came))
 	switch {
 	case a.Err != nil:
-		text += ", failed with " + redact(a.Err)
+		text += ", failed with " + redact.Error(a.Err)
 	case a.Status != 0:
 		text += fmt.Sprintf(", got %d", a.Status)
 	}
 	if a.RetryAfter != "" {
 		text += fmt.Sprintf(" with Retry-After %q", a.RetryAfter)
-	}
-	return text
-}
-
-// redact is err's text as retryafter logs it.
-func redact(err error) (text string) {
-	for _, a := range (retryafter.Attempt{Err: err}).LogValue().Group() {
-		if a.Key == "error" {
-			text = a.Value.String()
-		}
 	}
 	return text
 }
@@ -553,14 +544,6 @@ func absolute(req *http.Request) *url.URL {
 		}
 	}
 	return &u
-}
-
-// plain is u without what may be secret.
-func plain(u *url.URL) string {
-	v := *u
-	v.User, v.RawQuery, v.Fragment = nil, "", ""
-	v.Opaque = v.Opaque[strings.LastIndexByte(v.Opaque, '@')+1:]
-	return v.String()
 }
 
 // count is n things.

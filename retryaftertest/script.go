@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A Response says what a Script does with one request. The zero Response is
@@ -230,7 +232,7 @@ func (s *Script) next(req *http.Request) Response {
 	defer s.mu.Unlock()
 	s.came++
 	if len(s.left) == 0 {
-		s.TB.Errorf("retryaftertest: request %d came, %s %s, want no more than %d", s.came, method(req), plain(absolute(req)), s.want)
+		s.TB.Errorf("retryaftertest: request %d came, %s %s, want no more than %d", s.came, method(req), redact.URL(absolute(req)), s.want)
 		return Response{Status: http.StatusNotImplemented, Body: "the script is over"}
 	}
 	r := s.left[0]

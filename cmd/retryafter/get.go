@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // statusUnreached is for get alone.
@@ -237,7 +238,7 @@ func (g *getter) connect() error {
 	}
 	client := &http.Client{Transport: locating{t}, CheckRedirect: func(next *http.Request, via []*http.Request) error {
 		if len(via) > g.MaxRedirects {
-			return fmt.Errorf("%s to %s: one redirect more than --max-redirects, %d", statusText(next.Response.StatusCode), redacted(next.URL), g.MaxRedirects)
+			return fmt.Errorf("%s to %s: one redirect more than --max-redirects, %d", statusText(next.Response.StatusCode), redact.URL(next.URL), g.MaxRedirects)
 		}
 		if _, given := g.header["Referer"]; !given {
 			next.Header.Del("Referer") // the URL before, its query included

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A teller tells on standard error what becomes of each URL, as it happens, or
@@ -77,7 +78,7 @@ type fetchWait struct {
 
 // begin starts to tell of u.
 func (t *teller) begin(u *url.URL) *fetch {
-	t.fetch, t.pending = &fetch{URL: redacted(u), Calls: []*fetchCall{}}, nil
+	t.fetch, t.pending = &fetch{URL: redact.URL(u), Calls: []*fetchCall{}}, nil
 	return t.fetch
 }
 
@@ -181,7 +182,7 @@ func (t *teller) done(req *http.Request, r retryafter.Report) {
 // done.
 func (t *teller) callOf(req *http.Request) *fetchCall {
 	if t.call == nil {
-		t.call = &fetchCall{Method: req.Method, URL: redacted(req.URL), Attempts: []*fetchAttempt{}, Waits: []fetchWait{}}
+		t.call = &fetchCall{Method: req.Method, URL: redact.URL(req.URL), Attempts: []*fetchAttempt{}, Waits: []fetchWait{}}
 		t.fetch.Calls = append(t.fetch.Calls, t.call)
 	}
 	return t.call
@@ -227,14 +228,6 @@ func (t *teller) line(format string, args ...any) {
 		prefix += t.fetch.URL + ": "
 	}
 	fmt.Fprintf(t.out, prefix+"%s\n", fmt.Sprintf(format, args...))
-}
-
-// redacted is u without what may be secret.
-func redacted(u *url.URL) string {
-	v := *u
-	v.User, v.RawQuery, v.ForceQuery, v.Fragment, v.RawFragment = nil, "", false, "", ""
-	v.Opaque = v.Opaque[strings.LastIndexByte(v.Opaque, '@')+1:]
-	return v.String()
 }
 
 func statusText(code int) string {

@@ -342,7 +342,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	c.conclude(why)
 	c.done()
 	switch {
-	case why == Final && c.report.Attempts == 1:
+	case why == Final && c.report.Attempts == 1 && (resp == nil || c.report.Waited == 0 && c.report.Limited == 0):
 		return resp, err
 	case resp != nil:
 		c.attach(resp)

@@ -236,7 +236,10 @@ func ExamplePolicy_backoff() {
 			MaxAttempts: 5,
 			MaxWait:     30 * time.Second,
 			Backoff: func() backoff.BackOff {
-				return backoff.NewExponentialBackOff(backoff.WithInitialInterval(200 * time.Millisecond))
+				return backoff.NewExponentialBackOff(
+					backoff.WithInitialInterval(200*time.Millisecond),
+					backoff.WithRandomizationFactor(0), // the jitter is the Policy's
+					backoff.WithMaxElapsedTime(0))      // and so is the end
 			},
 		},
 	}}

@@ -942,3 +942,68 @@ func TestAGateAndABudgetAreAboutTheServer(t *testing.T) {
 		}
 	})
 }
+
+// A call that its first attempt settles tells what it waited before that.
+func TestAWaitBeforeTheOnlyAttemptIsReported(t *testing.T) {
+	hold := func(t *testing.T, tr *retryafter.Transport, req *http.Request) {
+		tr.Gate = &retryafter.Gate{}
+		tr.Gate.Hold(t.Context(), retryafter.ByHost(req), time.Now().Add(time.Minute))
+	}
+	for name, tc := range map[string]struct {
+		prepare         func(*testing.T, *retryafter.Transport, *http.Request)
+		waited, limited time.Duration
+	}{
+		"nothing": {prepare: func(*testing.T, *retryafter.Transport, *http.Request) {}},
+		"a Gate":  {prepare: hold, waited: time.Minute},
+		"a redirect": {waited: 3 * time.Second, prepare: func(_ *testing.T, _ *retryafter.Transport, req *http.Request) {
+			req.Response = &http.Response{StatusCode: 302, Header: http.Header{"Retry-After": {"3"}}}
+		}},
+		"a Limiter": {limited: time.Second, prepare: func(_ *testing.T, tr *retryafter.Transport, _ *http.Request) {
+			b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.PerSecond(1)}
+			b.Allow()
+			tr.Limiter = b
+		}},
+		"a Limiter that can't tell how long": {limited: time.Second, prepare: func(_ *testing.T, tr *retryafter.Transport, _ *http.Request) {
+			tr.Limiter = slow(time.Second)
+		}},
+	} {
+		for _, failing := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, then an error is %v", name, failing), func(t *testing.T) {
+				only := reply{status: 200}
+				if failing {
+					only = reply{err: io.EOF}
+				}
+				inBubble(t, []reply{only}, func(t *testing.T, s *script, tr *retryafter.Transport) {
+					tr.Retry = func(retryafter.Attempt) bool { return false }
+					var done retryafter.Report
+					tr.Trace = &retryafter.Trace{Done: func(_ *http.Request, r retryafter.Report) { done = r }}
+					req := get(t.Context())
+					tc.prepare(t, tr, req)
+					resp, err := tr.RoundTrip(req)
+					want := retryafter.Report{Attempts: 1, Waited: tc.waited, Limited: tc.limited, Stop: retryafter.Final,
+						Decision: retryafter.Decision{Reason: retryafter.Final}}
+					if done != want {
+						t.Errorf("told %+v, want %+v", done, want)
+					}
+					if failing {
+						if err != io.EOF {
+							t.Errorf("not the attempt's own error: %v", err)
+						}
+						return
+					}
+					if tc.waited+tc.limited == 0 {
+						want.Decision = retryafter.Decision{}
+					}
+					if got := retryafter.ReportOf(resp); got != want {
+						t.Errorf("reported %+v, want %+v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// slow is a Limiter that tells nothing beforehand.
+type slow time.Duration
+
+func (d slow) WaitN(ctx context.Context, _ int) error { time.Sleep(time.Duration(d)); return nil }

@@ -33,7 +33,8 @@ func NewKey(parts ...string) Key {
 
 // ByHost is the key of the server that a client's req goes to: scheme, host and
 // port of its URL. Letter case is folded, and a scheme's default port is the same as
-// none (RFC 3986, section 6.2.3).
+// none (RFC 3986, section 6.2.3). It is NewKey of the three, as in
+// NewKey("https", "example.com", "443"), and not a URL's text.
 func ByHost(req *http.Request) Key {
 	if req == nil || req.URL == nil {
 		return ""

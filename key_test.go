@@ -13,6 +13,21 @@ func TestAKeyIsPrintedInQuotes(t *testing.T) {
 	}
 }
 
+func TestByHostIsTheKeyOfSchemeHostAndPort(t *testing.T) {
+	for url, want := range map[string]retryafter.Key{
+		"HTTPS://Example.com/a":     retryafter.NewKey("https", "example.com", "443"),
+		"http://example.com":        retryafter.NewKey("http", "example.com", "80"),
+		"http://example.com:80":     retryafter.NewKey("http", "example.com", "80"),
+		"http://u@[::1]:8080/?q":    retryafter.NewKey("http", "::1", "8080"),
+		"other://example.com/":      retryafter.NewKey("other", "example.com", ""),
+		"https://example.com:/path": retryafter.NewKey("https", "example.com", "443"),
+	} {
+		if got := retryafter.ByHost(netRequest("GET", url)); got != want {
+			t.Errorf("%s: %v, want %v", url, got, want)
+		}
+	}
+}
+
 func TestOnlyHTTPHasPortsByDefault(t *testing.T) {
 	host := func(url string) retryafter.Key { return retryafter.ByHost(netRequest("GET", url)) }
 	for _, tc := range []struct {

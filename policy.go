@@ -45,6 +45,9 @@ type Policy struct {
 	// also where the server's delay is the larger, and taken as it is; Jitter
 	// comes on top, so one that is random by itself goes with NoJitter.
 	// backoff.Stop (any negative duration), like a nil BackOff, ends the call.
+	// An ExponentialBackOff does both unless it is told otherwise: it is
+	// random by a RandomizationFactor of 0.5, and stops after a MaxElapsedTime
+	// of 15 minutes.
 	// A nil Backoff means 100 ms doubling to 20 s, and at least 1 s after a 429
 	// or 503 that gives no readable delay.
 	Backoff func() backoff.BackOff

@@ -67,8 +67,8 @@ func (r Reason) String() string {
 // redirect that http.Client follows is a call of its own.
 type Report struct {
 	Attempts int           // how many were sent; 0 where the call was refused before the first
-	Waited   time.Duration // spent in waits between attempts and before redirect hops
-	Limited  time.Duration // spent waiting for the Limiter; of a call that its first attempt settles only Trace.Done tells it
+	Waited   time.Duration // spent in waits between attempts, for a Gate, and before redirect hops
+	Limited  time.Duration // spent waiting for the Limiter
 	Stop     Reason        // why the call ended
 	Decision Decision      // the last one: the delay that was asked for, uncut, also where it was refused
 	Err      error         // what failed beside the attempts, as GetBody or the Limiter; else nil
@@ -121,6 +121,9 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", the limiter needs %v", d.Limiter)
 	case d.Server > 0 && d.Server >= d.Local:
 		fmt.Fprintf(&b, ", the server asked for %v", d.Server)
+		if d.Wait > d.Server && (r.Stop == DeadlineTooNear || r.Stop == ElapsedTooLong) {
+			fmt.Fprintf(&b, ", with jitter the wait is %v", add(d.Wait, time.Millisecond-1).Truncate(time.Millisecond))
+		}
 	case d.Wait > 0 && (d.Reason == 0 || d.Reason >= WaitTooLong): // else there was none to come
 		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
@@ -134,9 +137,8 @@ func (r Report) String() string {
 // in resp.Request's context, so it survives RoundTrippers that wrap a
 // Transport, or are wrapped by one, where they leave resp.Request as it is. A
 // response that no Transport returned, and one that settled its call at the
-// first attempt, report one attempt and Final; for the time that such a call
-// waited for a redirect or the Limiter, see Trace.Done. A nil resp gives the
-// zero Report: the error tells, see Error.
+// first attempt without a wait, report one attempt and Final. A nil resp gives
+// the zero Report: the error tells, see Error.
 func ReportOf(resp *http.Response) Report {
 	if resp == nil {
 		return Report{}

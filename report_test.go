@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -139,6 +141,30 @@ func TestAnErrorIsATimeoutWhereItsCauseIs(t *testing.T) {
 	} {
 		if e := (&retryafter.Error{Err: tc.err}); e.Timeout() != tc.want || e.Unwrap() != tc.err {
 			t.Errorf("%v: a timeout: %v", tc.err, e.Timeout())
+		}
+	}
+}
+
+// A wait that does not fit because of its jitter is told, or the server's delay
+// would seem to fit.
+func TestAReportTellsTheWaitThatWasRefused(t *testing.T) {
+	for _, tc := range []struct {
+		why          retryafter.Reason
+		server, wait time.Duration
+		want         string
+	}{
+		{retryafter.DeadlineTooNear, 2 * time.Second, 2 * time.Second, "the server asked for 2s"},
+		{retryafter.DeadlineTooNear, 2 * time.Second, 2*time.Second + 1, "the server asked for 2s, with jitter the wait is 2.001s"},
+		{retryafter.WaitTooLong, 2 * time.Second, 2500 * time.Millisecond, "the server asked for 2s"},
+		{retryafter.ElapsedTooLong, 2 * time.Second, 2500 * time.Millisecond, "the server asked for 2s, with jitter the wait is 2.5s"},
+		{retryafter.ElapsedTooLong, math.MaxInt64 - 1, math.MaxInt64, "the server asked for 2562047h47m16.854775806s, with jitter the wait is 2562047h47m16.854s"},
+		{retryafter.AttemptsUsed, 2 * time.Second, 2500 * time.Millisecond, "the server asked for 2s"},
+		{retryafter.BudgetSpent, 2 * time.Second, 2500 * time.Millisecond, "the server asked for 2s"},
+		{retryafter.BudgetSpent, 0, 2500 * time.Millisecond, "the next would have followed after 2.5s"},
+	} {
+		r := retryafter.Report{Attempts: 1, Stop: tc.why, Decision: retryafter.Decision{Reason: tc.why, Server: tc.server, Wait: tc.wait}}
+		if got, want := r.String(), tc.why.String()+" after 1 attempt, "+tc.want; got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

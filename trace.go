@@ -31,11 +31,11 @@ type Trace struct {
 // WaitInfo describes a wait that is about to begin.
 type WaitInfo struct {
 	Request    *http.Request // the caller's
-	Attempt    int           // number of the attempt that follows the wait; 1 before a redirect hop
+	Attempt    int           // number of the attempt that follows the wait; 1 for a Gate or a redirect hop before the first
 	StatusCode int           // of the response that asks for the wait; 0 where there is none
 	Err        error         // the error of the attempt before; else nil
 	Limiter    bool          // the wait is for the Limiter's token
-	Wait       time.Duration // from the response's receipt; for the Limiter from now
+	Wait       time.Duration // from the response's receipt; from now for the Limiter, and for a Gate before the first attempt
 	Until      time.Time     // when the next attempt may leave
 	Decision   Decision      // the parts that make up Wait; zero for the Limiter
 }

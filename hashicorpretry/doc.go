@@ -7,7 +7,8 @@
 //
 // There is nothing else to change: Do, Get, Post, StandardClient and the rest
 // go on to serve, and the promises and rules of package retryafter hold for
-// what they send. A call that gives up with a response in hand returns it with
+// what they send. So a POST without an Idempotency-Key is sent once. A call that
+// gives up with a response in hand returns it with
 // its body unread, and [retryafter.ReportOf] tells why; one that gives up
 // without returns a [*retryafter.Error] within a *url.Error. WithMaxAttempts,
 // WithTrace and the other per-call settings of retryafter are taken from the

@@ -34,9 +34,10 @@ func Example() {
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
-	fmt.Println(resp.Status, retryafter.ReportOf(resp))
+	report := retryafter.ReportOf(resp)
+	fmt.Println(resp.Status, report.Stop, report.Decision.Server)
 	fmt.Printf("%s\n", body)
 	// Output:
-	// 429 Too Many Requests WaitTooLong after 1 attempt, the server asked for 1h0m0s
+	// 429 Too Many Requests WaitTooLong 1h0m0s
 	// come back in an hour
 }

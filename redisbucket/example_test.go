@@ -16,7 +16,7 @@ import (
 // All machines together call each host at most ten times a second, and wait
 // together where one of them was told to.
 func Example() {
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true, DialerRetries: 1})
 	shared := goredisclient.New(rdb)
 	client := &http.Client{
 		Transport: &retryafter.Transport{
@@ -31,7 +31,7 @@ func Example() {
 // A server refuses what a tenant sends beyond 600 an hour, whichever machine it
 // reaches, and says when to come back.
 func ExampleKeyedBucket_Take() {
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true, DialerRetries: 1})
 	tenants := &redisbucket.Keyed{
 		Client:   goredisclient.New(rdb),
 		Prefix:   "api:",
@@ -53,7 +53,7 @@ func ExampleKeyedBucket_Take() {
 
 // While Redis is away each of eight machines goes on with an eighth.
 func ExampleBucket_whenAway() {
-	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true})
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379", ContextTimeoutEnabled: true, DialerRetries: 1})
 	bucket := &redisbucket.Bucket{
 		Client:   goredisclient.New(rdb),
 		Key:      "reports",

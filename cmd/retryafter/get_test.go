@@ -136,7 +136,7 @@ func answerOf(word string) answer {
 }
 
 // what differs from run to run.
-var drawn = regexp.MustCompile(`(waits |plus |in |after |Key was )[0-9.]+(?:[mµn]?s|\b)(: the| jitter| or more|, for)`)
+var drawn = regexp.MustCompile(`(waits |plus |in |after |Key was |wait is )(?:\d+[hm])*[0-9.]+(?:[mµn]?s|\b)(: the| jitter| or more|, for|; --)`)
 
 // told FILE compares what the last program told on standard error with FILE, but
 // for what differs from run to run.

@@ -134,7 +134,7 @@ func (h *hint) print(w io.Writer) {
 	delay := fmt.Sprint(time.Duration(h.Delay))
 	switch {
 	case h.Saturated:
-		delay = "292 years or more: saturated, longer than can be counted"
+		delay = "more than 292 years (longer than can be told)"
 	case h.Delay == 0 && !h.Date.IsZero():
 		delay += ", for the instant has gone by"
 	}

@@ -61,7 +61,8 @@ Exit status, with several URLs the highest, but 2 and 130 end it all:
   0    the final response has a status below 400, and is written
   1    its status is 400 or above: that is final, or the call gave up on it
   2    wrong usage, or reading or writing failed
-  3    no final response, or not the whole of it: not reached, no time left, too many redirects, broken off
+  3    no final response, or not the whole of it: not reached, no time left,
+       too many redirects, broken off
   130  interrupted, by SIGINT or SIGTERM`
 }
 
@@ -117,6 +118,8 @@ func (c *getCommand) getter() (*getter, error) {
 		return nil, fmt.Errorf("--data: a request has one body, got %d", len(c.Data))
 	case c.MaxAttempts < 1:
 		return nil, fmt.Errorf("--max-attempts: %d is less than 1", c.MaxAttempts)
+	case c.Burst < 1:
+		return nil, fmt.Errorf("--burst: %d is less than 1", c.Burst)
 	case c.Burst != 1 && c.Rate == nil:
 		return nil, errors.New("--burst: there is no --rate")
 	case c.MaxRedirects < 0:
@@ -228,7 +231,10 @@ func (g *getter) connect() error {
 	if g.Rate != nil {
 		b := &retryafter.Bucket{Capacity: g.Burst, Rate: g.Rate.Rate}
 		if _, err := b.DelayN(time.Now(), 1); err != nil {
-			return fmt.Errorf("--rate %v --burst %d: %w", g.Rate, g.Burst, err)
+			if bad, ok := errors.AsType[*retryafter.ConfigError](err); ok {
+				err = errors.New(bad.Problem) // of the burst, for the rate makes sense
+			}
+			return fmt.Errorf("--burst: %d %w", g.Burst, err)
 		}
 		t.Limiter = b
 	}
@@ -322,7 +328,7 @@ func (g *getter) fetch(ctx context.Context, u *url.URL, out *output) *fetch {
 	if refused {
 		text := statusText(resp.StatusCode)
 		if r := retryafter.ReportOf(resp); r.Stop != retryafter.Final {
-			text += ": " + r.String() + g.hint(ctx, r)
+			text += ": " + g.ending(r, nil) + g.hint(ctx, r)
 		}
 		if unreadable := g.teller.last.Unreadable; unreadable != "" {
 			text += "; " + unreadable
@@ -399,20 +405,39 @@ func (g *getter) why(ctx context.Context, err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	text := errorText(err)
-	e, _ := errors.AsType[*retryafter.Error](err)
-	if e == nil {
-		e = &retryafter.Error{}
+	if e, ok := errors.AsType[*retryafter.Error](err); ok {
+		return g.ending(e.Report, e.Err) + g.hint(ctx, e.Report)
 	}
-	return text + g.hint(ctx, e.Report)
+	return g.errorText(err) + g.hint(ctx, retryafter.Report{})
+}
+
+// ending is r in one line, with what caused it beside the attempts, or else err.
+func (c *getCommand) ending(r retryafter.Report, err error) string {
+	if r.Err != nil {
+		r.Err, err = nil, r.Err
+		if r.Stop == retryafter.WaitTooLong {
+			err = nil // it says no more than the hint
+		}
+	}
+	text := r.String()
+	if err != nil {
+		text += ": " + c.errorText(err)
+	}
+	return text
 }
 
 // quoted is what net/http quotes of what a server sent.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// errorText is err's text without what may be the userinfo or the query of a URL.
-func errorText(err error) string {
-	text := strings.TrimPrefix(err.Error(), "retryafter: ")
+// errorText is err's text in the words of the command line, without what may be
+// the userinfo or the query of a URL.
+func (c *getCommand) errorText(err error) string {
+	text := redact.Error(err)
+	if c.AttemptTimeout != nil {
+		text = strings.ReplaceAll(text, retryafter.ErrAttemptTimeout.Error(),
+			fmt.Sprintf("no response header within --attempt-timeout, %v", *c.AttemptTimeout))
+	}
+	text = strings.TrimPrefix(text, "retryafter: ")
 	return quoted.ReplaceAllStringFunc(text, func(q string) string {
 		if strings.ContainsAny(q, "?@") {
 			return `"…"`

@@ -11,6 +11,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -47,16 +48,12 @@ func main() { os.Exit(int(run(os.Args[1:]))) }
 func run(args []string) status {
 	log.SetOutput(io.Discard) // net/http's: it would quote servers amid what is told
 	var c command
-	parser := kong.Must(&c,
-		kong.Name("retryafter"),
-		kong.Description(description),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
-		kong.Vars{"version": version()})
+	parser := parserOf(&c)
 	args, rest := cutDashes(args)
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parser.Parse(joinNegatives(parser.Model, args))
 	if err == nil && len(rest) > 0 {
 		switch ctx.Selected().Name {
 		case "explain":
@@ -84,6 +81,14 @@ func run(args []string) status {
 	return trouble(err, "")
 }
 
+func parserOf(c *command) *kong.Kong {
+	return kong.Must(c,
+		kong.Name("retryafter"),
+		kong.Description(description),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 80}),
+		kong.Vars{"version": version()})
+}
+
 // interruptible ends with the first signal that asks to end; a second one kills.
 func interruptible() (context.Context, context.CancelFunc) {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -107,6 +112,28 @@ func cutDashes(args []string) (before, after []string) {
 		return args[:i], args[i+1:]
 	}
 	return args, nil
+}
+
+var negative = regexp.MustCompile(`^-[.0-9]`)
+
+// joinNegatives joins each flag that takes a value with the negative number after
+// it, which kong by itself takes for another flag.
+func joinNegatives(model *kong.Application, args []string) (joined []string) {
+	valued := map[string]bool{}
+	kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			valued["--"+flag.Name] = !flag.IsBool()
+		}
+		return next(nil)
+	})
+	for i, arg := range args {
+		if i > 0 && valued[args[i-1]] && negative.MatchString(arg) {
+			joined[len(joined)-1] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 // advice is what may help whoever typed a command line that is understood as far

@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/alecthomas/kong"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -152,4 +155,35 @@ func lookPath(path, name string) string {
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
+}
+
+func TestHelpFitsInEightyColumns(t *testing.T) {
+	var paths [][]string
+	model := parserOf(&command{}).Model
+	err := kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
+		switch n := node.(type) {
+		case *kong.Application:
+			paths = append(paths, nil)
+		case *kong.Node:
+			paths = append(paths, strings.Fields(strings.TrimPrefix(n.FullPath(), model.Name)))
+		}
+		return next(nil)
+	})
+	if err != nil || len(paths) != 8 {
+		t.Fatalf("%q, %v: want 8 commands", paths, err)
+	}
+	for _, path := range paths {
+		var help strings.Builder
+		parser := parserOf(&command{})
+		parser.Stdout, parser.Exit = &help, func(int) {}
+		parser.Parse(append(path, "--help"))
+		if !strings.HasPrefix(help.String(), "Usage: "+strings.Join(append([]string{"retryafter"}, path...), " ")+" ") {
+			t.Errorf("%q has no help: %q", path, &help)
+		}
+		for line := range strings.Lines(help.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("the help of %q has a line of %d columns:\n%s", path, n, line)
+			}
+		}
+	}
 }

@@ -25,5 +25,8 @@ func (r *rate) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is not a rate such as 10/s, 100/m or 5/10s", text)
 	}
 	r.Rate = retryafter.Rate{Tokens: n, Per: d}
+	if _, err := (&retryafter.Bucket{Capacity: 1, Rate: r.Rate}).DelayN(time.Now(), 1); err != nil {
+		return fmt.Errorf("%q is a rate slower than can be counted", text)
+	}
 	return nil
 }

@@ -67,19 +67,20 @@ var refusals = []scene{
 func (d *demo) scene(ctx context.Context, s scene) error {
 	record := d.server.script(s.name, s.answers)
 	var report retryafter.Report // of the last hop
-	announced := 0
+	announced, status := 0, 0
 	t := &retryafter.Transport{Base: &d.base, Policy: policy(), Trace: &retryafter.Trace{
 		Waiting: func(w retryafter.WaitInfo) {
 			announced++
 			d.server.announced(record, w.Until)
 			d.timeline.add(time.Now(), waiting(s.name, w))
 		},
+		AttemptDone: func(a retryafter.Attempt) { status = a.StatusCode },
 		Done: func(_ *http.Request, r retryafter.Report) {
 			report = r
-			d.timeline.add(time.Now(), stopped(s.name, r))
+			d.timeline.add(time.Now(), ended(s.name, r, status))
 		},
 	}}
-	status, body, err := d.send(ctx, t, s)
+	got, body, err := d.send(ctx, t, s)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -96,11 +97,11 @@ func (d *demo) scene(ctx context.Context, s scene) error {
 	if n := len(seen.arrivals); n != s.sent {
 		broken("sent %d times, want %d", n, s.sent)
 	}
-	if want := s.answers[len(s.answers)-1].status; status != want {
-		broken("the call ended with a %d, want the %d", status, want)
+	if want := s.answers[len(s.answers)-1].status; got != want {
+		broken("the call ended with a %d, want the %d", got, want)
 	}
-	if body != bodyOf(status) {
-		broken("the body came as %q, want it whole: %q", body, bodyOf(status))
+	if body != bodyOf(got) {
+		broken("the body came as %q, want it whole: %q", body, bodyOf(got))
 	}
 	for _, key := range seen.keys {
 		if key != s.key {
@@ -117,9 +118,9 @@ func (d *demo) scene(ctx context.Context, s scene) error {
 		broken("slept %v before it gave up", report.Waited)
 	}
 	d.timeline.add(returned, event{
-		Scene: s.name, Event: "returned", Status: status,
+		Scene: s.name, Event: "returned", Status: got,
 		who: "client", text: fmt.Sprintf("has the %d with its body, %s after the server got it, asleep for %v",
-			status, short(returned.Sub(seen.arrivals[0])), report.Waited),
+			got, short(returned.Sub(seen.arrivals[0])), report.Waited),
 	})
 	return nil
 }
@@ -165,8 +166,13 @@ func sum(d retryafter.Decision) string {
 		short(d.Wait), short(d.Server), short(d.Local), short(d.Jitter))
 }
 
-func stopped(scene string, r retryafter.Report) event {
+// ended tells of a call of the Transport that ended with status. Where that is a
+// redirect, which http.Client follows by another, it is no more than a hop.
+func ended(scene string, r retryafter.Report, status int) event {
 	e := event{Scene: scene, Event: "stop", Reason: r.Stop.String(), Sent: &r.Attempts, who: "client", text: "stops: " + r.String()}
+	if status/100 == 3 && r.Stop == retryafter.Final {
+		e.Event, e.text = "hop", "ends this hop: "+r.String()+", to be followed"
+	}
 	if r.Stop != retryafter.Final {
 		e.parts = partsOf(r.Decision)
 	}

@@ -27,7 +27,7 @@ func saturated(d time.Duration) bool { return d == math.MaxInt64 }
 func short(d time.Duration) string {
 	switch abs := d.Abs(); {
 	case saturated(d):
-		return "292 years or more"
+		return "more than 292 years"
 	case abs >= time.Second:
 		return d.Round(time.Millisecond).String()
 	case abs >= time.Millisecond:

@@ -18,9 +18,9 @@ import (
 )
 
 type simulateCommand struct {
-	Herd   herdCommand   `cmd:"" set:"rules=retryafter,exact,max,symmetric,clamped" help:"All clients are told in one instant to come back after a while."`
-	Outage outageCommand `cmd:"" set:"rules=retryafter,retryafter+gate,retryafter+budget,exact,max,symmetric,clamped" help:"Calls come at random, and for a while the server refuses all of them."`
-	Quota  quotaCommand  `cmd:"" set:"rules=retryafter,retryafter+bucket,exact,max,symmetric,clamped" help:"Calls come at random, and more of them than a quota lets through."`
+	Herd   herdCommand   `cmd:"" set:"rules=retryafter, exact, max, symmetric, clamped" help:"All clients are told in one instant to come back after a while."`
+	Outage outageCommand `cmd:"" set:"rules=retryafter, retryafter+gate, retryafter+budget, exact, max, symmetric, clamped" help:"Calls come at random, and for a while the server refuses all of them."`
+	Quota  quotaCommand  `cmd:"" set:"rules=retryafter, retryafter+bucket, exact, max, symmetric, clamped" help:"Calls come at random, and more of them than a quota lets through."`
 }
 
 // Help stands below the usage.
@@ -46,7 +46,7 @@ func rulesHelp() string {
 // simulateFlags are those of every scenario.
 type simulateFlags struct {
 	Processes int      `default:"10" help:"Among how many processes the clients are spread; each has a Gate, a RetryBudget and a Bucket of its own, where the rule has one."`
-	Attempts  int      `default:"3" help:"Policy.MaxAttempts, for all rules."`
+	Attempts  int      `default:"3" help:"How many a call may make, by every rule."`
 	Rules     []string `default:"${rules}" placeholder:"NAME" help:"What to set side by side; the rules stand above. Default: ${default}."`
 	Seed      uint64   `default:"1" help:"Of all random draws."`
 	Plot      string   `placeholder:"FILE" help:"Draw it, into FILE.svg or FILE.png."`
@@ -180,6 +180,7 @@ func (c *simulateFlags) rules() ([]fleet.Rule, error) {
 		return nil, fmt.Errorf("--rules: none is named of %s", strings.Join(known, ", "))
 	}
 	for _, name := range c.Rules {
+		name = strings.TrimSpace(name)
 		i := slices.Index(known, name)
 		if i < 0 {
 			return nil, fmt.Errorf("--rules: there is no rule %q, only %s", name, strings.Join(known, ", "))

@@ -118,7 +118,7 @@ func (t *teller) attemptDone(a retryafter.Attempt) {
 	last.Received, last.Status, last.RetryAfter = instant{a.Received}, a.StatusCode, strings.Join(a.Header["Retry-After"], ", ")
 	t.untold = t.numbered(a.Number) + ": "
 	if a.Err != nil {
-		last.Error = errorText(a.Err)
+		last.Error = t.flags.errorText(a.Err)
 		t.untold += last.Error
 	} else {
 		t.untold += statusText(a.StatusCode)

@@ -30,10 +30,10 @@ type Rule struct {
 
 // Rules are all that there are.
 var Rules = []Rule{
-	{Name: "retryafter", About: "the zero Policy: max(server's delay, local backoff) plus jitter"},
+	{Name: "retryafter", About: "the zero Policy: max(server's delay, backoff) plus jitter"},
 	{Name: "retryafter+gate", About: "and a Gate, which the calls of a process share", gate: true},
 	{Name: "retryafter+budget", About: "and a RetryBudget, which the calls of a process share", budget: true},
-	{Name: "retryafter+bucket", About: "and a Bucket as Limiter, with the process's share of what the server serves", bucket: true},
+	{Name: "retryafter+bucket", About: "and a Bucket with the process's share of the capacity", bucket: true},
 	{Name: "nojitter", About: "the zero Policy with NoJitter", still: true},
 	{Name: "exact", About: "the server's delay, as most clients wait it", bend: exact},
 	{Name: "max", About: "max(server's delay, jittered local backoff)", bend: larger},

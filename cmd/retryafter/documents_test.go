@@ -114,30 +114,46 @@ func sameFiles(t *testing.T, got, want string) {
 	}
 }
 
-// The README names every field of get's JSON, and no other.
-func TestReadmeNamesTheFieldsOfGet(t *testing.T) {
-	_, section, _ := strings.Cut(document(t, "cmd/retryafter/README.md"), "\n| field | ")
-	section, _, _ = strings.Cut(section, "\n\n")
-	told := map[string]bool{}
-	for _, name := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(section, -1) {
-		told[name[1]] = true
-	}
-	fields := map[string]bool{}
-	for _, v := range []any{fetch{}, fetchCall{}, fetchAttempt{}, fetchWait{}, parts{}} {
-		for i := range reflect.TypeOf(v).NumField() {
-			if name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ","); name != "" {
-				fields[name] = true
+var (
+	fieldCell = regexp.MustCompile("(?m)^\\| (`[^|]*) \\|")
+	fieldName = regexp.MustCompile("`([a-z_0-9]+)`")
+)
+
+// The README has a table of the JSON of each command, with every field of it and
+// no other.
+func TestReadmeNamesEveryFieldOfTheJSON(t *testing.T) {
+	readme := document(t, "cmd/retryafter/README.md")
+	for command, types := range map[string][]any{
+		"explain":  {explanation{}, hint{}, problem{}, decision{}},
+		"demo":     {event{}, parts{}},
+		"get":      {fetch{}, fetchCall{}, fetchAttempt{}, fetchWait{}, parts{}},
+		"simulate": {comparison{}},
+	} {
+		_, section, _ := strings.Cut(readme, "\n### The JSON of "+command+"\n")
+		_, section, _ = strings.Cut(section, "\n| field | ")
+		section, _, _ = strings.Cut(section, "\n\n")
+		told, fields := map[string]bool{}, map[string]bool{}
+		for _, cell := range fieldCell.FindAllStringSubmatch(section, -1) {
+			for _, name := range fieldName.FindAllStringSubmatch(cell[1], -1) {
+				told[name[1]] = true
 			}
 		}
-	}
-	for name := range fields {
-		if !told[name] {
-			t.Errorf("it doesn't name %s", name)
+		for _, v := range types {
+			for i := range reflect.TypeOf(v).NumField() {
+				if name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ","); name != "" {
+					fields[name] = true
+				}
+			}
 		}
-	}
-	for name := range told {
-		if !fields[name] {
-			t.Errorf("it names %s, which is no field", name)
+		for name := range fields {
+			if !told[name] {
+				t.Errorf("it doesn't name %s of %s", name, command)
+			}
+		}
+		for name := range told {
+			if !fields[name] {
+				t.Errorf("it names %s, which is no field of %s", name, command)
+			}
 		}
 	}
 }

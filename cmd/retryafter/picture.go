@@ -166,6 +166,10 @@ func (s *simulation) extent() (tallest, latest float64) {
 	return math.Pow(10, math.Ceil(math.Log10(tallest))), latest
 }
 
+// widest is how much wider than Liberation Sans a font may be that stands in for
+// it, as DejaVu Sans and Verdana.
+const widest = 1.2
+
 func (s *simulation) drawHead(c draw.Canvas) {
 	c.FillText(style(11, true), vg.Point{X: c.Min.X, Y: c.Max.Y - 15}, s.about)
 	x, y := c.Min.X, c.Max.Y-34
@@ -184,7 +188,7 @@ func (s *simulation) drawHead(c draw.Canvas) {
 		c.FillPolygon(entry.colour, corners(vg.Rectangle{Min: vg.Point{X: x, Y: y - 4}, Max: vg.Point{X: x + 11, Y: y + 4}}))
 		words := style(9, false)
 		c.FillText(words, vg.Point{X: x + 15, Y: y}, entry.text)
-		x += 15 + words.Width(entry.text) + 18
+		x += 15 + widest*words.Width(entry.text) + 14
 	}
 }
 
@@ -305,7 +309,7 @@ func (decades) Ticks(_, most float64) (ticks []plot.Tick) {
 	for i, n := 0, 1.0; n <= most; i, n = i+1, n*10 {
 		tick := plot.Tick{Value: n}
 		if i%step == 0 {
-			tick.Label = fmt.Sprintf("%.0f", n)
+			tick.Label = fmt.Sprintf("%.0f ", n) // with room for wider digits
 		}
 		ticks = append(ticks, tick)
 	}

@@ -120,6 +120,16 @@ func TestReport(t *testing.T) {
 			t.Errorf("the report has %q %d times, want %d:\n%s", what, n, most, got)
 		}
 	}
+	if strings.Contains(got, "Held") || strings.Contains(got, "Missed") {
+		t.Errorf("an aim is judged by some of its rows:\n%s", got)
+	}
+	out.Reset()
+	if err := report(&out, 1, time.Microsecond, "^parse-seconds/"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "no allocation. Held.") && !strings.Contains(out.String(), "no allocation. Missed") {
+		t.Errorf("the aim is not judged:\n%s", &out)
+	}
 	for _, bad := range []string{"(", "x("} {
 		if err := report(&out, 1, time.Second, bad); err == nil {
 			t.Errorf("-run %q is accepted", bad)
@@ -142,8 +152,10 @@ func TestMedian(t *testing.T) {
 	}
 }
 
-// The page's figures are those of one day and machine, its rows must be all.
-func TestThePageOfSpeedHasEveryRow(t *testing.T) {
+// The page's figures are those of one day and machine. Its rows must be all, and
+// what stands above them, the judgement of aims too, what is printed of them.
+func TestThePageOfSpeedHasEveryRowAndSaysWhatItsFiguresSay(t *testing.T) {
+	withManyKeys(t, 1_000_000)
 	page, err := os.ReadFile(filepath.Join("..", "docs", "speed.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +169,14 @@ func TestThePageOfSpeedHasEveryRow(t *testing.T) {
 		text, ok := sections[table.name]
 		if !ok {
 			t.Errorf("no table %s", table.name)
+			continue
+		}
+		about, shown, _ := strings.Cut(text, "\n\n| | ")
+		var want strings.Builder
+		printAbout(&want, table, "| | "+shown)
+		if got := "\n## " + table.name + "\n" + text; got != want.String() {
+			wanted, _, _ := strings.Cut(want.String(), "\n\n| | ")
+			t.Errorf("above the figures of %s stands\n%s\nwant\n%s", table.name, about, wanted)
 		}
 		for _, r := range table.rows {
 			if !strings.Contains(text, "| "+r.name+" |") {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -261,7 +262,7 @@ func keyed() []table {
 	}{
 		{"1", "one key", 1},
 		{"1000", "a thousand keys, one after the other", 1000},
-		{"many", fmt.Sprintf("%d keys, one after the other", manyKeys), manyKeys},
+		{"many", grouped(manyKeys) + " keys, one after the other", manyKeys},
 	} {
 		t := table{
 			name:  "keyed-" + size.name,
@@ -294,12 +295,23 @@ func keyed() []table {
 // looks its best before, and its worst after, so there are several sizes, from
 // one doubling to almost the next.
 func keyedBytes() table {
-	t := table{name: "keyed-bytes", aim: "Keyed at most 90 B a key, and with key strings less than every peer that does not mint by forgetting"}
+	const most = 90
+	t := table{name: "keyed-bytes", aim: aim{
+		text:  fmt.Sprintf("Keyed at most %d B a key, and with key strings less than every peer that does not mint by forgetting", most),
+		about: begins("Keyed"),
+		met: func(l, _ line, all []line) bool {
+			ours := l.figure("with key strings")
+			return l.figure("kept, B a key") <= most && ours <= most && !slices.ContainsFunc(all, func(peer line) bool {
+				mints := strings.Contains(peer["what it forgets"], "mint")
+				return peer.name() != l.name() && !mints && peer.figure("with key strings") <= ours
+			})
+		},
+	}}
 	for i := range 4 {
 		t.keys = append(t.keys, int(float64(manyKeys)*math.Exp2(float64(i-3)/4)))
 	}
-	t.about = fmt.Sprintf("What %v keys keep of the heap, each of which has had the only token of its day, and what was allocated on the way there: the mean of these sizes, and the range. "+
-		"In the first columns the key strings are made once, before, and counted for nobody; in the next each is made for the call, as a server's are, and counted for whoever keeps it.", t.keys)
+	t.about = fmt.Sprintf("What %s keys keep of the heap, each of which has had the only token of its day, and what was allocated on the way there: the mean of these sizes, and the range. "+
+		"In the first columns the key strings are made once, before, and counted for nobody; in the next each is made for the call, as a server's are, and counted for whoever keeps it.", listed(t.keys))
 	for _, r := range keyedRows(refuses, manyKeys, func(do func(int) error) func(int) error { return do }) {
 		if r.note != "" { // else it is the row before, asked in another way
 			t.rows = append(t.rows, r)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 )
 
@@ -33,7 +34,11 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 	}
 	var chosen []table
 	for _, t := range tables() {
-		if t.rows = matching(t, wanted); len(t.rows) > 0 {
+		rows := matching(t, wanted)
+		if len(rows) < len(t.rows) {
+			t.aim.met = nil
+		}
+		if t.rows = rows; len(rows) > 0 {
 			chosen = append(chosen, t)
 		}
 	}
@@ -46,19 +51,33 @@ func report(w io.Writer, passes int, pass time.Duration, run string) error {
 			fmt.Fprintf(w, "\n## %s\n\nLeft out: %v.\n", t.name, err)
 			continue
 		}
-		if t.keys != nil {
-			all, err := holdings(t)
-			if err != nil {
-				return err
-			}
-			printHoldings(w, t, all)
-			continue
+		var shown strings.Builder
+		if err := show(&shown, t, passes, pass); err != nil {
+			return err
 		}
-		results, err := measure(t, passes, pass)
+		printAbout(w, t, shown.String())
+	}
+	return nil
+}
+
+// show measures t, and prints what it found as a table.
+func show(w io.Writer, t table, passes int, pass time.Duration) error {
+	if t.keys != nil {
+		all, err := holdings(t)
 		if err != nil {
 			return err
 		}
-		printTable(w, t, results)
+		printHoldings(w, all)
+		return nil
+	}
+	results, err := measure(t, passes, pass)
+	if err != nil {
+		return err
+	}
+	if t.unit == thousands {
+		printThroughput(w, results)
+	} else {
+		printTimes(w, t.unit, results)
 	}
 	return nil
 }

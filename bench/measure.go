@@ -14,10 +14,10 @@ type table struct {
 	name  string // as -run and go test -bench see it
 	about string
 	unit  unit
-	aim   string // what the library aims at; "" where it sets no aim
-	procs int    // GOMAXPROCS for it; 0 leaves it as it is
-	most  int    // passes at most; 0: as many as are asked for
-	keys  []int  // what its rows keep is measured, when filled with so many keys, and no time; nil: the time of their work
+	aim   aim
+	procs int   // GOMAXPROCS for it; 0 leaves it as it is
+	most  int   // passes at most; 0: as many as are asked for
+	keys  []int // what its rows keep is measured, when filled with so many keys, and no time; nil: the time of their work
 	rows  []row
 	needs func() error // why the table can't be had; nil: it always can
 }

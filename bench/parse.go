@@ -79,12 +79,20 @@ func parsesInt(value string) row {
 
 func spelled(value, by string) string { return "`" + value + "`, " + by }
 
+func parseAim(ns float64) aim {
+	return aim{
+		text:  fmt.Sprintf("retryafter under %v ns, no allocation", ns),
+		about: ends("retryafter"),
+		met:   func(l, _ line, _ []line) bool { return l.figure("ns") < ns && l.figure("allocations") == 0 },
+	}
+}
+
 func parseSeconds() table {
 	t := table{
 		name:  "parse-seconds",
 		procs: 1,
 		about: "Retry-After in seconds. Atoi gets the value without the blanks around it; ParseTime refuses it.",
-		aim:   "retryafter under 15 ns, no allocation",
+		aim:   parseAim(15),
 		unit:  nanoseconds,
 	}
 	for _, value := range []string{"120", " 120 "} {
@@ -98,7 +106,7 @@ func parseDates() table {
 		name:  "parse-dates",
 		procs: 1,
 		about: "Retry-After as each form of an HTTP-date.",
-		aim:   "retryafter under 60 ns, no allocation",
+		aim:   parseAim(60),
 		unit:  nanoseconds,
 	}
 	for _, value := range []string{

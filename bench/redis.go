@@ -303,7 +303,11 @@ func redisTables() []table {
 			name: fmt.Sprintf("redis-%d", size.n),
 			about: "Takes by " + size.who + ", through a redis-server on a unix socket of this machine; the ratio is to the takes of an empty script through the same client. " +
 				"B and allocations are those of this process.",
-			aim:   "redisbucket at least 0.7",
+			aim: aim{
+				text:  "redisbucket at least 0.7",
+				about: ends("redisbucket"),
+				met:   func(l, _ line, _ []line) bool { return l.figure("ratio") >= 0.7 },
+			},
 			unit:  thousands,
 			needs: needsRedis,
 		}

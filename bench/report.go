@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -64,10 +65,11 @@ func cpu() string {
 	return "unknown CPU"
 }
 
-func printAbout(w io.Writer, t table) {
+// printAbout says what t is, and whether what it shows meets its aim.
+func printAbout(w io.Writer, t table, shown string) {
 	fmt.Fprintf(w, "\n## %s\n\n%s", t.name, t.about)
-	if t.aim != "" {
-		fmt.Fprintf(w, " Aim: %s.", t.aim)
+	if t.aim.text != "" {
+		fmt.Fprintf(w, " Aim: %s.%s", t.aim.text, t.aim.verdict(lines(shown)))
 	}
 	if t.procs > 0 {
 		fmt.Fprintf(w, " GOMAXPROCS=%d.", t.procs)
@@ -75,11 +77,11 @@ func printAbout(w io.Writer, t table) {
 	if t.most > 0 {
 		fmt.Fprintf(w, " At most %d passes.", t.most)
 	}
+	fmt.Fprintf(w, "\n\n%s", shown)
 }
 
-func printHoldings(w io.Writer, t table, all []holding) {
-	printAbout(w, t)
-	fmt.Fprint(w, "\n\n| | ratio | kept, B a key | min..max | with key strings | min..max | allocated, B a key | allocations a key | what it forgets |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n")
+func printHoldings(w io.Writer, all []holding) {
+	fmt.Fprint(w, "| | ratio | kept, B a key | min..max | with key strings | min..max | allocated, B a key | allocations a key | what it forgets |\n|---|--:|--:|--:|--:|--:|--:|--:|---|\n")
 	mean := func(h holding, of func(held) float64) float64 {
 		sum := 0.0
 		for _, x := range h.held {
@@ -103,14 +105,8 @@ func printHoldings(w io.Writer, t table, all []holding) {
 	}
 }
 
-func printTable(w io.Writer, t table, results []result) {
-	printAbout(w, t)
-	if t.unit == thousands {
-		printThroughput(w, results)
-		return
-	}
-	u := t.unit
-	fmt.Fprintf(w, "\n\n| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
+func printTimes(w io.Writer, u unit, results []result) {
+	fmt.Fprintf(w, "| | ratio | beyond, %s | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|--:|\n", u.name, u.name)
 	base := results[0]
 	for _, r := range results {
 		ratio, beyond := "1", ""
@@ -127,10 +123,10 @@ func printTable(w io.Writer, t table, results []result) {
 	}
 }
 
-// printThroughput shows how often the work was done, where printTable shows how
+// printThroughput shows how often the work was done, where printTimes shows how
 // long it took: the ratio is the other way round.
 func printThroughput(w io.Writer, results []result) {
-	fmt.Fprintf(w, "\n\n| | ratio | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|\n", thousands.name)
+	fmt.Fprintf(w, "| | ratio | %s | min..max | B | allocations |\n|---|--:|--:|--:|--:|--:|\n", thousands.name)
 	base := results[0]
 	for _, r := range results {
 		ratio := "1"
@@ -161,4 +157,28 @@ func count(x float64) string {
 		return fmt.Sprintf("%.0f", whole)
 	}
 	return fmt.Sprintf("%.1f", x)
+}
+
+// grouped is n with commas between thousands.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// listed is numbers as a sentence has them.
+func listed(numbers []int) string {
+	var b strings.Builder
+	for i, n := range numbers {
+		switch {
+		case i > 0 && i == len(numbers)-1:
+			b.WriteString(" and ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(grouped(n))
+	}
+	return b.String()
 }

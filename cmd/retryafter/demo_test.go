@@ -87,6 +87,23 @@ func TestSceneFindsBrokenPromises(t *testing.T) {
 	}
 }
 
+func TestOnlyARedirectThatIsFollowedIsAHop(t *testing.T) {
+	for _, c := range []struct {
+		stop   retryafter.Reason
+		status int
+		event  string
+	}{
+		{retryafter.Final, 303, "hop"},
+		{retryafter.Final, 200, "stop"},
+		{retryafter.Final, 404, "stop"},
+		{retryafter.WaitTooLong, 303, "stop"}, // before the next hop
+	} {
+		if got := ended("scene", retryafter.Report{Stop: c.stop}, c.status).Event; got != c.event {
+			t.Errorf("%v with a %d is told as a %s, want a %s", c.stop, c.status, got, c.event)
+		}
+	}
+}
+
 func TestArrivalIsEarlyByANanosecond(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {

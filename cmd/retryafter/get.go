@@ -419,7 +419,7 @@ func (c *getCommand) ending(r retryafter.Report, err error) string {
 			err = nil // it says no more than the hint
 		}
 	}
-	text := r.String()
+	text := strings.Replace(r.String(), ", the limiter needs ", ", --rate needs ", 1)
 	if err != nil {
 		text += ": " + c.errorText(err)
 	}

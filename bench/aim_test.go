@@ -45,3 +45,13 @@ func TestNumbersAreGroupedByThousands(t *testing.T) {
 		}
 	}
 }
+
+func TestWhoMintsByForgettingIsNoMeasureOfBytes(t *testing.T) {
+	for forgets, want := range map[string]string{"never": " Missed.", "all of it, which mints": " Held."} {
+		table := "| | kept, B a key | with key strings | what it forgets |\n|---|--:|--:|---|\n" +
+			"| peer | 50.0 | 60.0 | " + forgets + " |\n| Keyed | 70.0 | 70.0 | never |\n"
+		if got := keyedBytes().aim.verdict(lines(table)); got != want {
+			t.Errorf("beside a peer that keeps less and forgets %s:%s want%s", forgets, got, want)
+		}
+	}
+}

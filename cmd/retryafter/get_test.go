@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -148,5 +150,12 @@ func told(ts *testscript.TestScript, neg bool, args []string) {
 	got = drawn.ReplaceAllString(got, "${1}T$2")
 	if want := ts.ReadFile(args[0]); got != want {
 		ts.Fatalf("told:\n%s\nwant:\n%s", got, want)
+	}
+}
+func TestErrorsAreToldWithoutTheSecretsOfURLs(t *testing.T) {
+	u := &url.Error{Op: "parse", URL: "http://me:hunter2@example.com/?hunter2", Err: io.EOF}
+	got := (&getCommand{}).errorText(fmt.Errorf("the proxy %s: %w", u.URL, u))
+	if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, "EOF") {
+		t.Errorf("told as %s", got)
 	}
 }

@@ -60,7 +60,7 @@ func (c *call) waitTurn(redirect *http.Response) error {
 // long it holds the call.
 func (c *call) hold(a *Attempt) func(time.Time) time.Duration {
 	if c.t.Gate != nil && c.t.Gate.concerns(a) {
-		if hint, _ := c.t.hint(a); hint.Delay > 0 { // there is none beside an error
+		if hint, _ := c.t.hint(a); hint.Delay > 0 { // what can't be read has none
 			held := c.t.Gate.told(c.req.Context(), c.gateKey, a.Received, hint.Delay)
 			return func(time.Time) time.Duration { return held }
 		}

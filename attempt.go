@@ -48,6 +48,19 @@ func cloneHeader(h http.Header) http.Header {
 	return h.Clone()
 }
 
+// callers is req's context without those of attempts that it is made of: each
+// has its parent, and a request that is sent again and again would have them all.
+func callers(req *http.Request) context.Context {
+	ctx := req.Context()
+	for {
+		a, ok := ctx.(*attemptContext)
+		if !ok {
+			return ctx
+		}
+		ctx = a.Context
+	}
+}
+
 type attemptKey struct{}
 
 func (a *attemptContext) Value(key any) any {

@@ -320,5 +320,8 @@ func (e *CostError) Error() string {
 	if e.Cost < 0 {
 		return fmt.Sprintf("retryafter: a cost of %d is negative", e.Cost)
 	}
+	if e.Capacity == 0 {
+		return fmt.Sprintf("retryafter: a cost of %d can never fit", e.Cost)
+	}
 	return fmt.Sprintf("retryafter: a cost of %d can never fit a capacity of %d", e.Cost, e.Capacity)
 }

@@ -48,9 +48,9 @@ type RetryBudget struct {
 	size  uint64 // units in a full budget
 
 	mu    sync.Mutex
-	spent map[hash]uint64 // units missing from full
-	full  int             // how many in spent miss nothing
-	rest  uint64          // units missing from the budget that further keys share
+	spent map[hash]uint64   // units missing from full; of keys that miss none only while the rest misses any
+	full  map[hash]struct{} // those keys
+	rest  uint64            // units missing from the budget that further keys share
 }
 
 func (b *RetryBudget) open() error {
@@ -145,34 +145,25 @@ func (b *RetryBudget) of(h hash) uint64 {
 // set says what is missing from the budget of h, in a place of its own or in
 // that of the rest: where there is no place, or the rest may be h's.
 func (b *RetryBudget) set(h hash, spent uint64) {
-	before, ok := b.spent[h]
-	if !ok {
-		if b.rest == 0 && len(b.spent) >= b.most {
-			b.sweep()
+	_, own := b.spent[h]
+	switch {
+	case !own && len(b.spent) >= b.most: // as ever while the rest misses any
+		if b.rest = spent; spent == 0 {
+			for h := range b.full { // now they are as if they were never seen
+				delete(b.spent, h)
+			}
+			b.full = nil
 		}
-		if len(b.spent) >= b.most { // as ever while the rest misses any
-			b.rest = spent
-			return
+	case spent > 0:
+		b.spent[h] = spent
+		delete(b.full, h)
+	case b.rest == 0:
+		delete(b.spent, h)
+	default:
+		b.spent[h] = 0
+		if b.full == nil {
+			b.full = make(map[hash]struct{})
 		}
+		b.full[h] = struct{}{}
 	}
-	if ok && before == 0 {
-		b.full--
-	}
-	if spent == 0 {
-		b.full++
-	}
-	b.spent[h] = spent
-}
-
-// sweep makes room by forgetting the keys whose budgets are full.
-func (b *RetryBudget) sweep() {
-	if b.full == 0 {
-		return
-	}
-	for h, spent := range b.spent {
-		if spent == 0 {
-			delete(b.spent, h)
-		}
-	}
-	b.full = 0
 }

@@ -93,20 +93,21 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(req.Trailer) > 0 {
 		c.trailer = req.Trailer.Clone()
 	}
-	if !c.plain() {
-		if err := c.begin(); err != nil {
-			closeBody(req)
-			return nil, err
-		}
-		c.first = time.Now()
+	if err := c.begin(); err != nil {
+		closeBody(req)
+		return nil, err
 	}
 	if _, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok {
 		// A context that another call's attempt has left, or is in.
-		c.latest = &attemptContext{Context: req.Context(), number: 1}
+		c.latest = &attemptContext{Context: callers(req), number: 1}
 		req = req.WithContext(c.latest)
 		c.latest.req = req
 	}
-	return c.follow(c.send(req))
+	resp, err := c.send(req)
+	if c.settled(resp) {
+		return c.stop(Final, resp, nil)
+	}
+	return c.follow(resp, err)
 }
 
 // A call is one RoundTrip on its way.
@@ -122,6 +123,7 @@ type call struct {
 	gateKey    Key
 	trailer    http.Header // as it was before the first attempt
 	report     Report
+	over       bool // nothing of it is left to be let go
 }
 
 // plain reports whether nothing but Base is concerned with the first attempt,
@@ -134,8 +136,17 @@ func (c *call) plain() bool {
 
 // begin does what comes before the first attempt: rules 1 and 2.
 func (c *call) begin() error {
-	if err := c.misconfigured(); err != nil {
-		return c.fail(Misconfigured, err)
+	plain := c.plain()
+	if !plain {
+		if err := c.misconfigured(); err != nil {
+			return c.fail(Misconfigured, err)
+		}
+	}
+	if gone := canceled(c.req); gone != nil {
+		return c.fail(Canceled, gone)
+	}
+	if plain {
+		return nil
 	}
 	c.limiter = c.t.Limiter
 	if l, ok := c.limiter.(RequestLimiter); ok {
@@ -144,7 +155,11 @@ func (c *call) begin() error {
 	if c.t.Gate != nil {
 		c.gateKey = keyBy(c.req, c.t.Gate.Key)
 	}
-	return c.pass(c.req.Response)
+	if err := c.pass(c.req.Response); err != nil {
+		return err
+	}
+	c.first = time.Now()
+	return nil
 }
 
 func (c *call) misconfigured() error {
@@ -157,8 +172,6 @@ func (c *call) misconfigured() error {
 		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must not be negative"}
 	case t.MaxElapsed > 0 && t.Reserve >= t.MaxElapsed:
 		return &ConfigError{"Policy.Reserve", t.Reserve.String(), "must be less than MaxElapsed, " + t.MaxElapsed.String()}
-	case t.MaxElapsed > 0 && t.AttemptTimeout > t.MaxElapsed:
-		return &ConfigError{"Transport.AttemptTimeout", t.AttemptTimeout.String(), "must not be more than MaxElapsed, " + t.MaxElapsed.String()}
 	case c.opts.cost < 0:
 		return &ConfigError{"WithCost", strconv.Itoa(c.opts.cost), "must not be negative"}
 	case t.Budget != nil:
@@ -170,10 +183,20 @@ func (c *call) misconfigured() error {
 // follow takes the outcome of the first attempt, and goes on until a decision
 // or an interruption ends the call: rules 3 to 14.
 func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
-	for {
-		if c.settled(resp) {
-			return c.stop(Final, resp, nil)
+	var next *http.Request
+	defer func() {
+		if c.over {
+			return
 		}
+		// A function of the caller's has panicked.
+		if resp != nil && resp.Body != nil {
+			resp.Body.Close()
+		}
+		if next != nil {
+			closeBody(next)
+		}
+	}()
+	for {
 		a := c.now()
 		a.Err = err
 		if resp != nil {
@@ -201,10 +224,9 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
-		next, bodyErr := c.next()
+		next, c.report.Err = c.next()
 		switch {
-		case bodyErr != nil:
-			c.report.Err = bodyErr
+		case c.report.Err != nil:
 			return c.stop(GetBodyFailed, resp, err)
 		case canceled(c.req) != nil: // while it was decided
 			closeBody(next)
@@ -214,7 +236,11 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 			closeBody(next)
 			return nil, err
 		}
-		resp, err = c.send(next)
+		send := next
+		resp, next = nil, nil
+		if resp, err = c.send(send); c.settled(resp) {
+			return c.stop(Final, resp, nil)
+		}
 	}
 }
 
@@ -304,7 +330,7 @@ func (c *call) next() (*http.Request, error) {
 			return nil, errNoBody
 		}
 	}
-	a := &attemptContext{Context: c.req.Context(), number: c.report.Attempts + 1}
+	a := &attemptContext{Context: callers(c.req), number: c.report.Attempts + 1}
 	a.req = a.clone(c.req, c.trailer)
 	a.req.Body = body
 	if hasBody(c.req) && len(a.req.Trailer) > 0 {
@@ -341,6 +367,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	c.conclude(why)
 	c.done()
+	c.over = true
 	switch {
 	case why == Final && c.report.Attempts == 1 && (resp == nil || c.report.Waited == 0 && c.report.Limited == 0):
 		return resp, err
@@ -376,6 +403,7 @@ func (c *call) fail(why Reason, err error) error {
 	c.conclude(why)
 	c.report.Err = err
 	c.done()
+	c.over = true
 	return &Error{Report: c.report, Err: err}
 }
 
@@ -395,7 +423,7 @@ func (c *call) attach(resp *http.Response) {
 		if req == nil {
 			req = c.req
 		}
-		c.latest = &attemptContext{Context: req.Context(), number: c.report.Attempts}
+		c.latest = &attemptContext{Context: callers(req), number: c.report.Attempts}
 		c.latest.req = req.WithContext(c.latest)
 		resp.Request = c.latest.req
 	}

@@ -630,10 +630,6 @@ func TestASenselessSettingIsNamedAndNothingIsSent(t *testing.T) {
 			t.Reserve, t.MaxElapsed = 10*time.Second, 10*time.Second
 			return r
 		},
-		"Transport.AttemptTimeout is 11s: must not be more than MaxElapsed": func(t *retryafter.Transport, r *http.Request) *http.Request {
-			t.AttemptTimeout, t.MaxElapsed = 11*time.Second, 10*time.Second
-			return r
-		},
 		"WithCost is -1": func(_ *retryafter.Transport, r *http.Request) *http.Request {
 			return r.WithContext(retryafter.WithCost(r.Context(), -1))
 		},

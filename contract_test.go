@@ -198,7 +198,7 @@ var netPaths = map[string]netPath{
 			cancel()
 			return req.WithContext(ctx)
 		},
-		attempts: 1, stop: retryafter.Canceled,
+		attempts: 0, stop: retryafter.Canceled,
 	},
 	"D12 misconfigured": {
 		steps: []netStep{netReply(200)},

@@ -15,7 +15,8 @@
 //  2. Never shortened. A wait that can't be made is not cut: the call ends at
 //     once, without sleeping, with the last response, its body untouched, or
 //     with a typed error; either way with the reason and the uncut delay.
-//  3. Never unsafe. A request that is not safe to repeat is sent once.
+//  3. Never unsafe. A request that is not safe to repeat is sent once. (What
+//     net/http repeats beneath a Transport is not its doing.)
 //  4. Never over budget. What a Bucket admits in any interval of length t is at
 //     most its Capacity plus its Rate times t, exactly; and so for each key of a
 //     Keyed, however many there are.
@@ -27,15 +28,18 @@
 // One RoundTrip is one call. These rules are applied in this order; the code
 // stands in the same order.
 //
-//  1. A redirect hop whose 3xx response carried a Retry-After waits for it
-//     before its first attempt (RFC 9110, section 10.2.3).
+//  1. Where the caller's context is done, nothing is sent. A redirect hop whose
+//     3xx response carried a Retry-After waits for it before its first attempt
+//     (RFC 9110, section 10.2.3): http.Client puts that into Request.Response,
+//     so whoever sends such a request again clears it first.
 //  2. Every attempt, the first included, waits as long as the Gate holds its
 //     key, and then for its token from the Limiter: the server's wait first,
 //     then the token, then the attempt. All waits count together against the
 //     deadline.
-//  3. The first attempt sends the caller's own request; each later one sends a
-//     deep clone with a fresh body from GetBody.
-//  4. Where the caller's context is done, the call ends.
+//  3. The first attempt sends the caller's own request, or with an
+//     AttemptTimeout a shallow copy of it; each later one sends a deep clone with
+//     a fresh body from GetBody.
+//  4. Where the caller's context is done by now, the call ends.
 //  5. The outcome must be worth another attempt: see [DefaultRetry].
 //  6. The request must be safe to repeat: see [Replayable].
 //  7. Attempts must be left: by Policy.MaxAttempts and [WithMaxAttempts], the
@@ -61,9 +65,10 @@
 //
 // A call that stops with a response in hand returns it with a nil error;
 // [ReportOf] tells why. A call that stops without returns an *[Error] around its
-// cause. A call that its first attempt settles returns what Base returned, and
-// costs no allocation, unless AttemptTimeout, a Gate, a RetryBudget or a Limiter
-// that keeps a budget a key has something to do with it.
+// cause. A call that its first attempt settles returns what Base returned. It
+// costs no allocation, unless there is an AttemptTimeout, a Gate, a RetryBudget,
+// or a Limiter that keeps a budget a key or is waited for, or the request has a
+// trailer, or the context of another call's attempt.
 //
 // # What to set
 //

@@ -8,6 +8,6 @@ import "syscall"
 // made or was lost.
 var brokenConnection = []error{
 	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
-	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN,
+	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN,
 	syscall.EADDRNOTAVAIL, // no local port is free just now
 }

@@ -5,16 +5,21 @@ package retryafter_test
 // Faults that a reader found who tried to break each promise, each kept by itself.
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -392,4 +397,226 @@ func TestRefusedWaitsEvictNothing(t *testing.T) {
 	if after := k.Stats(); after != before {
 		t.Errorf("refusals changed %+v to %+v", before, after)
 	}
+}
+
+// Section 7 "EOF in the header": net/http reads the part of a line that came as a whole one, and says of most cuts that
+// the header is malformed.
+func TestAHeaderThatBreaksOffAnywhereIsWorthAnotherAttempt(t *testing.T) {
+	whole := "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-A: b\r\n\r\n"
+	for cut := range len(whole) {
+		for _, reset := range []bool{false, true} {
+			url := netRaw(t, func(n int, c *net.TCPConn) {
+				netReadHead(bufio.NewReader(c))
+				if n > 1 {
+					io.WriteString(c, whole)
+					return
+				}
+				io.WriteString(c, whole[:cut])
+				if reset {
+					c.SetLinger(0)
+				}
+			})
+			tr := &retryafter.Transport{Base: netFresh(t), Policy: netAtOnce()}
+			resp, err := tr.RoundTrip(netRequest("GET", url))
+			if err != nil {
+				t.Errorf("cut after %q, reset %v: %v", whole[:cut], reset, err)
+				continue
+			}
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+			resp.Body.Close()
+		}
+	}
+}
+
+// Section 7 "reset": net/http may find the connection closed by its own reader while it writes the body.
+func TestAnUploadThatTheServerBreaksOffIsRepeated(t *testing.T) {
+	for _, options := range [][]func(*httptest.Server){nil, {func(s *httptest.Server) { s.TLS = &tls.Config{} }}} {
+		var n atomic.Int32
+		s := netServe(t, func(w http.ResponseWriter, r *http.Request) {
+			if n.Add(1)%2 == 1 {
+				io.CopyN(io.Discard, r.Body, 100<<10)
+				panic(http.ErrAbortHandler)
+			}
+			io.Copy(io.Discard, r.Body)
+		}, options...)
+		payload := strings.Repeat("x", 4<<20)
+		for range 20 {
+			tr := &retryafter.Transport{Base: s.base, Policy: netAtOnce()}
+			req, _ := netPut(t.Context(), "PUT", s.URL, payload)
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			netWant(t, resp, err, 200, 2, retryafter.Final)
+			resp.Body.Close()
+		}
+	}
+}
+
+// Promise 3: net/http sends a value of blanks as none.
+func TestAKeyOfBlanksIsNone(t *testing.T) {
+	for value, want := range map[string]bool{"": false, " ": false, " \t": false, " k ": true} {
+		for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+			req := netRequest("POST", "http://h/")
+			req.Header.Set(name, value)
+			if got := retryafter.Replayable(req); got != want {
+				t.Errorf("%s: %q: Replayable is %v", name, value, got)
+			}
+			if got := retryafter.DefaultRetry(retryafter.Attempt{Number: 1, Request: req, StatusCode: 409}); got != want {
+				t.Errorf("%s: %q: a 409 is worth another attempt: %v", name, value, got)
+			}
+		}
+	}
+}
+
+// Whoever sends a response's request again and again, as to page through a list, keeps no chain of contexts.
+func TestARequestThatIsSentAgainAndAgainKeepsNothingOfEachTime(t *testing.T) {
+	for name, next := range map[string]func(*http.Response) *http.Request{
+		"as it is": func(resp *http.Response) *http.Request { return resp.Request },
+		"cloned":   func(resp *http.Response) *http.Request { return resp.Request.Clone(resp.Request.Context()) },
+	} {
+		for _, retries := range []int{0, 1} {
+			n := 0
+			tr := &retryafter.Transport{Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				if n++; n == 1 || retries > 0 && n%2 == 1 {
+					return foundReply(r, 503), nil
+				}
+				return foundReply(r, 200), nil
+			})}
+			req := netRequest("GET", "http://h/")
+			for range 10 {
+				resp, err := tr.RoundTrip(req)
+				if err != nil || resp.StatusCode != 200 {
+					t.Fatal(resp, err)
+				}
+				req = next(resp)
+			}
+			if depth := strings.Count(fmt.Sprintf("%#v", req.Context()), "attemptContext"); depth > 2 {
+				t.Errorf("%s, %d retries a call: %d contexts in one another", name, retries, depth)
+			}
+		}
+	}
+}
+
+// An attempt may take longer than there is time to begin another one.
+func TestAnAttemptTimeoutMayBeLongerThanMaxElapsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		tr := &retryafter.Transport{AttemptTimeout: 30 * time.Second, Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			n++
+			time.Sleep(11 * time.Second)
+			return foundReply(r, 503), nil
+		})}
+		tr.MaxElapsed = 10 * time.Second
+		resp, err := tr.RoundTrip(netRequest("GET", "http://h/"))
+		netWant(t, resp, err, 503, 1, retryafter.ElapsedTooLong)
+	})
+}
+
+// Section 8 "no connection outlives the call", also where a function of the caller's panics.
+func TestWhatIsInHandIsClosedWhereAFunctionPanics(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, change := range map[string]func(*retryafter.Transport){
+		"Retry": func(tr *retryafter.Transport) { tr.Retry = func(retryafter.Attempt) bool { boom(); return false } },
+		"Hint": func(tr *retryafter.Transport) {
+			tr.Hint = func(http.Header, time.Time) (retryafter.Hint, error) { boom(); return retryafter.Hint{}, nil }
+		},
+		"Jitter": func(tr *retryafter.Transport) {
+			tr.Jitter = func(time.Duration, bool) time.Duration { boom(); return 0 }
+		},
+		"Backoff": func(tr *retryafter.Transport) { tr.Backoff = func() backoff.BackOff { boom(); return nil } },
+		"When": func(tr *retryafter.Transport) {
+			tr.Gate = &retryafter.Gate{When: func(retryafter.Attempt) bool { boom(); return false }}
+		},
+		"AttemptDone": func(tr *retryafter.Transport) {
+			tr.Trace = &retryafter.Trace{AttemptDone: func(retryafter.Attempt) { boom() }}
+		},
+		"Waiting": func(tr *retryafter.Transport) {
+			tr.Trace = &retryafter.Trace{Waiting: func(retryafter.WaitInfo) { boom() }}
+		},
+		"Done": func(tr *retryafter.Transport) {
+			tr.MaxAttempts, tr.Trace = 1, &retryafter.Trace{Done: func(*http.Request, retryafter.Report) { boom() }}
+		},
+	} {
+		body := netBodyOf("busy")
+		tr := &retryafter.Transport{Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			r.Body.Close()
+			return netResponse(r, 503, body), nil
+		})}
+		change(tr)
+		req, bodies := netPut(t.Context(), "PUT", "http://h/", "hello")
+		func() {
+			defer func() {
+				if recover() != "boom" {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			tr.RoundTrip(req)
+		}()
+		if body.closed() == 0 {
+			t.Errorf("%s: the response's body is open", name)
+		}
+		bodies.check(t, bodies.gets())
+	}
+}
+
+// Each key of a RetryBudget that comes and goes costs the same, however many others owe something.
+func TestARetryBudgetForgetsWhoOwesNothing(t *testing.T) {
+	b := &retryafter.RetryBudget{MaxKeys: 3, Retries: 2}
+	for i := range 2 {
+		b.Withdraw(retryafter.Key(fmt.Sprint("owes", i)))
+	}
+	for i := range 100 { // each has a place of its own
+		key := retryafter.Key(fmt.Sprint(i))
+		if !b.Withdraw(key) || b.Left(key) != 1 || b.Left("unseen") != 2 {
+			t.Fatalf("%d: %d left, %d for others", i, b.Left(key), b.Left("unseen"))
+		}
+		b.Refund(key)
+	}
+	b.Withdraw("third")
+	b.Withdraw("rest") // which has none
+	if b.Left("unseen") != 1 {
+		t.Errorf("%d left for the rest", b.Left("unseen"))
+	}
+	b.Refund("third") // full, and kept apart from the rest
+	if b.Left("third") != 2 {
+		t.Errorf("the third has %d", b.Left("third"))
+	}
+	b.Refund("rest")
+	if !b.Withdraw("new") || b.Left("new") != 1 || b.Left("unseen") != 2 { // in the place of the third
+		t.Errorf("new has %d, others %d", b.Left("new"), b.Left("unseen"))
+	}
+	if b.Left("owes0") != 1 {
+		t.Errorf("who owes has %d", b.Left("owes0"))
+	}
+}
+
+// A bubble's clock ends before some waits do. Then there is nothing to do but to wait for the caller.
+func TestAWaitBeyondTheEndOfTheClockDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		time.AfterFunc(math.MaxInt64, func() { time.Sleep(0); cancel() })
+		asked := &countedContext{Context: ctx, most: 100}
+		tr := &retryafter.Transport{Policy: retryafter.Policy{MaxWait: -1}, Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			return foundReply(r, 503, "Retry-After", "9223372037"), nil
+		})}
+		_, err := tr.RoundTrip(netRequest("GET", "http://h/").WithContext(asked))
+		if e, ok := errors.AsType[*retryafter.Error](err); !ok || e.Report.Stop != retryafter.Canceled || e.Report.Attempts != 1 {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// countedContext panics where it is asked too often.
+type countedContext struct {
+	context.Context
+	asked, most int
+}
+
+func (c *countedContext) Err() error {
+	if c.asked++; c.asked > c.most {
+		panic("it spins")
+	}
+	return c.Context.Err()
 }

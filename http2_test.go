@@ -237,9 +237,11 @@ func netFrames(t *testing.T, serve func(n int, f *netFramer)) *netMemory {
 }
 
 const (
-	netRefusedStream  = 7
-	netInternalError  = 2
-	netEnhanceYouCalm = 11
+	netInternalError    = 2
+	netFlowControlError = 3
+	netRefusedStream    = 7
+	netCancel           = 8
+	netEnhanceYouCalm   = 11
 )
 
 func TestHTTP2ByFrames(t *testing.T) {
@@ -286,10 +288,23 @@ func TestHTTP2ByFrames(t *testing.T) {
 		}, ok}, 2, 200, false, retryafter.Final, 2, ""},
 		"the connection ends":            {"PUT", []answer{func(*netFramer, uint32) bool { return false }, ok}, 2, 200, false, retryafter.Final, 2, ""},
 		"the connection ends for a POST": {"POST", []answer{func(*netFramer, uint32) bool { return false }, ok}, 1, 0, false, retryafter.MethodNotIdempotent, 1, "EOF"},
-		"INTERNAL_ERROR is not known to pass": {"PUT", []answer{func(f *netFramer, stream uint32) bool {
+		// As a handler's panic does it, or a proxy that lost its backend.
+		"INTERNAL_ERROR": {"PUT", []answer{func(f *netFramer, stream uint32) bool {
 			f.reset(stream, netInternalError)
 			return true
-		}, ok}, 1, 0, true, 0, 1, "INTERNAL_ERROR"},
+		}, ok}, 2, 200, false, retryafter.Final, 1, ""},
+		"INTERNAL_ERROR for a POST": {"POST", []answer{func(f *netFramer, stream uint32) bool {
+			f.reset(stream, netInternalError)
+			return true
+		}, ok}, 1, 0, false, retryafter.MethodNotIdempotent, 1, "INTERNAL_ERROR"},
+		"CANCEL": {"PUT", []answer{func(f *netFramer, stream uint32) bool {
+			f.reset(stream, netCancel)
+			return true
+		}, ok}, 2, 200, false, retryafter.Final, 1, ""},
+		"FLOW_CONTROL_ERROR is the client's fault": {"PUT", []answer{func(f *netFramer, stream uint32) bool {
+			f.reset(stream, netFlowControlError)
+			return true
+		}, ok}, 1, 0, true, 0, 1, "FLOW_CONTROL_ERROR"},
 		"no HTTP/2 at all": {"PUT", []answer{func(f *netFramer, stream uint32) bool {
 			f.out <- []byte("HTTP/1.1 400 Bad Request\r\n\r\n")
 			return true

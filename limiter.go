@@ -138,7 +138,13 @@ func delayOf(l tokensAt, t time.Time, n int) (time.Duration, error) {
 	enough := func(d time.Duration) bool { return l.TokensAt(t.Add(d)) >= float64(n) }
 	const never = 100 * 365 * 24 * time.Hour
 	switch {
-	case n < 0 || !enough(never):
+	case n < 0:
+		return 0, &CostError{Cost: int64(n)}
+	case !enough(never):
+		// Who admits what it never has the tokens for has no limit, and nothing is taken by it.
+		if l, ok := l.(allower); ok && l.AllowN(t, n) {
+			return 0, nil
+		}
 		return 0, &CostError{Cost: int64(n)}
 	case enough(0):
 		return 0, nil

@@ -650,10 +650,11 @@ func TestLoopbackDefaultRetryByError(t *testing.T) {
 		"closed without a word":     {base: answer(""), want: true, is: io.EOF},
 		"closed in the header":      {base: answer("HTTP/1.1 200 OK\r\n"), want: true, is: io.ErrUnexpectedEOF},
 		"closed in a field's value": {base: answer("HTTP/1.1 200 OK\r\nContent-Length: 1"), want: true, is: io.ErrUnexpectedEOF},
-		// net/http takes half a name for a whole line, so that nobody can tell.
-		"closed in a field's name":    {base: answer("HTTP/1.1 200 OK\r\nContent-Le"), want: false, text: "malformed MIME header"},
+		// net/http takes half a name for a whole line, so that nobody can tell these two apart.
+		"closed in a field's name":    {base: answer("HTTP/1.1 200 OK\r\nContent-Le"), want: true, text: "malformed MIME header"},
+		"malformed field":             {base: answer("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), want: true, text: "malformed MIME header"},
 		"malformed status":            {base: answer("nonsense\r\n\r\n"), want: false, text: "malformed HTTP response"},
-		"malformed field":             {base: answer("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), want: false, text: "malformed MIME header"},
+		"an alert of TLS":             {base: answer("\x15\x03\x01\x00\x02\x02\x16"), want: false, text: "malformed HTTP response"},
 		"another protocol's greeting": {base: answer("SSH-2.0-OpenSSH_9\r\n"), want: false, text: "malformed HTTP"},
 		"no header in time": {base: func(t *testing.T) (http.RoundTripper, string) {
 			tr := netFresh(t)

@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/textproto"
 	"os"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +38,9 @@ type Policy struct {
 	MaxElapsed time.Duration
 
 	// Reserve is the time that must be left before the deadline, and within
-	// MaxElapsed, for the attempt that follows a wait. A negative Reserve makes
-	// a Transport's calls fail with a *ConfigError.
+	// MaxElapsed, for the attempt that follows a wait. A negative Reserve, or
+	// one that is not less than MaxElapsed, makes a Transport's calls fail with
+	// a *ConfigError.
 	Reserve time.Duration
 
 	// Backoff makes the local backoff of one call, when the call first needs
@@ -131,7 +135,8 @@ type Decision struct {
 	Limiter time.Duration // what the limiter needs, from Attempt.Received, where it was asked
 	Hint    Hint
 	// HintErr is why there is no Hint: ErrNoHint, the *SyntaxError of a
-	// Retry-After that can't be read, or an error of Policy.Hint.
+	// Retry-After that can't be read, or an error of Policy.Hint. Beside such
+	// a Retry-After there may be a Hint all the same, that of Policy.Hint.
 	HintErr error
 }
 
@@ -160,7 +165,7 @@ func (p *Policy) decide(d *Decision, a *Attempt, c *Call) {
 		return
 	}
 	d.Hint, d.HintErr = p.hint(a)
-	local := p.backoff(a, c, d.HintErr == nil)
+	local := p.backoff(a, c, d.HintErr == nil || d.Hint.Delay > 0)
 	p.wait(d, a, c, local)
 	p.jitter(d)
 	switch {
@@ -216,11 +221,11 @@ func (p *Policy) hint(a *Attempt) (Hint, error) {
 	}
 	other, otherErr := p.Hint(a.Header, a.Received)
 	other.Delay = max(other.Delay, 0)
-	switch {
-	case otherErr == nil && (err != nil || other.Delay > hint.Delay):
-		return other, nil
-	case err == ErrNoHint:
-		return Hint{}, otherErr
+	if err == ErrNoHint {
+		err = otherErr
+	}
+	if otherErr == nil && (hint.Form == 0 || other.Delay > hint.Delay) {
+		hint = other
 	}
 	return hint, err
 }
@@ -323,10 +328,12 @@ func (p *Policy) overrun(need time.Duration, a *Attempt, deadline time.Time) Rea
 // attempt. A Retry-After makes no other status worth another attempt.
 //
 // Of the errors: a connection that could not be made or broke before the
-// response header was complete, an HTTP/2 GOAWAY or REFUSED_STREAM, a timeout
-// that is not the caller's, and a DNS failure that is not final. Not the
-// caller's cancellation, a failed TLS verification, a host that does not
-// exist, or any error that is not known to be transient.
+// response header was complete; an HTTP/2 GOAWAY, or a stream that the server
+// ended by REFUSED_STREAM, INTERNAL_ERROR or CANCEL; a timeout that is not the
+// caller's; and a DNS failure that is not final. Not the caller's cancellation,
+// a failed TLS verification, a host that does not exist, a proxy's answer to
+// CONNECT, which net/http makes an error of, or any error that is not known to
+// be transient.
 func DefaultRetry(a Attempt) bool {
 	if a.Err != nil {
 		return transient(a.Err) && (a.Request == nil || canceled(a.Request) == nil)
@@ -336,7 +343,7 @@ func DefaultRetry(a Attempt) bool {
 		_, err := FromHeader(a.Header, a.Received)
 		return err == nil
 	case http.StatusConflict:
-		return a.Request != nil && (a.Request.Header.Get("Idempotency-Key") != "" || a.Request.Header.Get("X-Idempotency-Key") != "")
+		return a.Request != nil && (keyIn(a.Request.Header, "Idempotency-Key") != "" || keyIn(a.Request.Header, "X-Idempotency-Key") != "")
 	}
 	return retryStatus(a.StatusCode)
 }
@@ -388,8 +395,11 @@ func idempotent(req *http.Request) bool {
 // for one. An empty key tells no server that two requests are one.
 func keyed(h http.Header, name string) bool {
 	values, ok := h[name]
-	return ok && (len(values) == 0 || values[0] != "")
+	return ok && (len(values) == 0 || keyIn(h, name) != "")
 }
+
+// keyIn is the key that h has under name, as it is sent.
+func keyIn(h http.Header, name string) string { return textproto.TrimString(h.Get(name)) }
 
 func replayable(req *http.Request) bool {
 	return req == nil || !hasBody(req) || req.GetBody != nil
@@ -409,7 +419,7 @@ func transient(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return !dns.IsNotFound && (dns.IsTemporary || dns.IsTimeout)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
 		return true
 	}
 	for _, broken := range brokenConnection {
@@ -423,6 +433,9 @@ func transient(err error) bool {
 	}
 	if t, ok := errors.AsType[timeouter](err); ok && t.Timeout() {
 		return true
+	}
+	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
+		return true // net/http takes the part of a header line that came for a whole one
 	}
 	return lostConnection(err)
 }
@@ -443,7 +456,13 @@ var lostConnections = []string{
 	"http2: client conn is closed",
 	"http2: client conn not usable",
 	"http2: client conn could not be established",
+	"http2: Transport: cannot retry err [", // of these, or of a refused stream, for want of GetBody
+	"malformed HTTP status code ",          // as above: a part of it came
 }
+
+// lostStreams are the HTTP/2 error codes by which a server ends a stream where
+// with HTTP/1 it would close the connection (RFC 9113, section 7).
+var lostStreams = []string{"; REFUSED_STREAM", "; INTERNAL_ERROR; received from peer", "; CANCEL; received from peer"}
 
 func lostConnection(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -451,13 +470,15 @@ func lostConnection(err error) bool {
 			continue // its text begins otherwise, and costs an allocation
 		}
 		text := err.Error()
-		if strings.HasPrefix(text, "stream error: ") && strings.Contains(text, "; REFUSED_STREAM") {
-			return true // RFC 9113, section 8.7: the server did nothing with it
+		if line, ok := strings.CutPrefix(text, "malformed HTTP response "); ok {
+			begun, _ := strconv.Unquote(line)
+			return begun != "" && strings.HasPrefix("HTTP/1.1", begun)
 		}
-		for _, lost := range lostConnections {
-			if strings.HasPrefix(text, lost) {
-				return true
-			}
+		if strings.HasPrefix(text, "stream error: ") {
+			return slices.ContainsFunc(lostStreams, func(code string) bool { return strings.Contains(text, code) })
+		}
+		if slices.ContainsFunc(lostConnections, func(lost string) bool { return strings.HasPrefix(text, lost) }) {
+			return true
 		}
 	}
 	return false

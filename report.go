@@ -128,7 +128,7 @@ func (r Report) String() string {
 		fmt.Fprintf(&b, ", the next would have followed after %v", d.Wait)
 	}
 	if r.Err != nil {
-		b.WriteString(": " + redact.Error(r.Err))
+		b.WriteString(": " + cause(r.Err))
 	}
 	return b.String()
 }
@@ -169,12 +169,15 @@ func (e *Error) Error() string {
 	switch {
 	case e.Report.Err != nil: // told by the report
 	case e.Err != nil:
-		text += ": " + redact.Error(e.Err)
+		text += ": " + cause(e.Err)
 	default:
 		text += ": no cause"
 	}
 	return text
 }
+
+// cause is err's text behind one that says already who speaks.
+func cause(err error) string { return strings.TrimPrefix(redact.Error(err), "retryafter: ") }
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
@@ -187,6 +190,7 @@ func (e *Error) Timeout() bool {
 
 // A ConfigError reports a setting that makes no sense. It is returned by the
 // first use of what was configured, before anything is sent, charged or slept.
+// One that a Policy.Hint returns is told as a Decision's HintErr.
 type ConfigError struct {
 	Field   string // the setting, as in "Bucket.Capacity"
 	Value   string // what it was set to

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/retryaftertest"
 	"golang.org/x/time/rate"
 )
 
@@ -465,3 +466,53 @@ func TestStartedBelowCountsUnknownKeysOnly(t *testing.T) {
 		}
 	})
 }
+
+// A Limiter without a limit says that it has the tokens of its burst, and admits any number.
+func TestALimiterWithoutALimitRefusesNothing(t *testing.T) {
+	for _, burst := range []int{0, 1, 5} {
+		for _, cost := range []int{1, 2, 10} {
+			raised := rate.NewLimiter(1, burst)
+			raised.SetLimit(rate.Inf)
+			for name, l := range map[string]retryafter.Limiter{
+				"as it is": rate.NewLimiter(rate.Inf, burst), "raised": raised,
+				"Deny": retryafter.Deny(rate.NewLimiter(rate.Inf, burst)),
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					script := retryaftertest.NewScript(t, retryaftertest.Response{Status: 503, RetryAfter: time.Second}, retryaftertest.Response{})
+					tr := &retryafter.Transport{Base: script, Limiter: l}
+					req, err := http.NewRequestWithContext(retryafter.WithCost(t.Context(), cost), "GET", "http://example.com/", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp, err := tr.RoundTrip(req)
+					if err != nil || resp.StatusCode != 200 {
+						t.Errorf("%s, burst %d, cost %d: %v, %v, %v", name, burst, cost, resp, err, retryafter.ReportOf(resp))
+					}
+				})
+			}
+			// With a limit it is as before: what can never be is refused while the response is in hand.
+			if cost <= burst {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				script := retryaftertest.NewScript(t, retryaftertest.Response{Status: 503, RetryAfter: time.Second})
+				l := rate.NewLimiter(1, burst)
+				tr := &retryafter.Transport{Base: script, Limiter: first{l}}
+				req, _ := http.NewRequestWithContext(retryafter.WithCost(t.Context(), cost), "GET", "http://example.com/", nil)
+				resp, err := tr.RoundTrip(req)
+				if err != nil || retryafter.ReportOf(resp).Stop != retryafter.Limited {
+					t.Errorf("burst %d, cost %d: %v, %v", burst, cost, err, retryafter.ReportOf(resp))
+				}
+				if have := l.Tokens(); have != float64(burst) {
+					t.Errorf("%v tokens are left of %d", have, burst)
+				}
+			})
+		}
+	}
+}
+
+// first admits whatever comes, and knows beforehand what l would say.
+type first struct{ *rate.Limiter }
+
+func (first) WaitN(context.Context, int) error { return nil }
+func (f first) AllowN(t time.Time, n int) bool { return f.Limiter.AllowN(t, n) }

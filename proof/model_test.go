@@ -239,6 +239,10 @@ func (s *script) predict(start time.Time, draws []time.Duration) outcome {
 		return o
 	}
 
+	if gone(now) {
+		o.Stop, o.Err = retryafter.Canceled, cause
+		return finish()
+	}
 	if s.hop != nil && s.hop.status/100 == 3 {
 		if delay, ok := s.hop.server.means(start, start); ok {
 			f := settings(s.policy)

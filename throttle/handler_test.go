@@ -120,8 +120,8 @@ func TestRetryAfterIsWholeSecondsOfAnyDelay(t *testing.T) {
 		time.Second:               "1",
 		time.Second + 1:           "2",
 		90 * time.Second:          "90",
-		(1<<31-1)*time.Second + 1: "2147483647",
-		math.MaxInt64:             "2147483647",
+		(1<<31-1)*time.Second + 1: "2147483648",
+		math.MaxInt64:             "9223372037",
 		-1:                        "1", // a Limiter that is wrong admits nothing
 	} {
 		w := serve(&Handler{Next: served, Limit: delaying(delay)}, "GET")

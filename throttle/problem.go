@@ -2,7 +2,6 @@ package throttle
 
 import (
 	"encoding/json"
-	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -78,12 +77,11 @@ func inSeconds(d time.Duration) string {
 }
 
 // seconds is d as delay-seconds (RFC 9110, section 10.2.3): rounded up, so
-// that it is never too short, and at least 1, for 0 would mean at once. It ends
-// at the largest number that clients with 32 bits read, 68 years.
+// that it is never too short, and at least 1, for 0 would mean at once.
 func seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
 		s++
 	}
-	return min(max(s, 1), math.MaxInt32)
+	return max(s, 1)
 }

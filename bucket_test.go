@@ -40,7 +40,10 @@ func TestHistoriesAreAnsweredExactly(t *testing.T) {
 				for i, e := range h.Events {
 					n, at := int(e.Cost), origin.Add(e.At)
 					if int64(n) != e.Cost {
-						continue // a 32-bit int can't ask this
+						if e.Take {
+							return // a 32-bit int can't ask this, and what follows builds on it
+						}
+						continue
 					}
 					wait, err := b.DelayN(at, n)
 					if _, never := errors.AsType[*CostError](err); never != e.Never || !never && err != nil {

@@ -15,7 +15,8 @@
 // # Rules for all readers
 //
 // Whatever a reader says, no attempt leaves before a Retry-After that can be
-// read: a Policy goes by the later of the two.
+// read: a Policy goes by the later of the two. One that can't be read counts as
+// absent, so that the reader's word holds; the Decision tells of both.
 //
 //  1. Nothing is guessed. Whether a number is an instant or a delay, seconds or
 //     milliseconds, is for the caller to say, and for a profile to know.

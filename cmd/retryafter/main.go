@@ -89,12 +89,11 @@ func parserOf(c *command) *kong.Kong {
 		kong.Vars{"version": version()})
 }
 
-// interruptible ends with the first signal that asks to end; a second one kills.
+// interruptible ends with the first signal that asks to end, but for those that
+// whoever started it has ignored, as nohup does; a second one kills.
 func interruptible() (context.Context, context.CancelFunc) {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
-		signals = append(signals, syscall.SIGHUP)
-	}
+	signals := slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGHUP}, signal.Ignored)
+	signals = append(signals, syscall.SIGTERM)
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop

@@ -538,25 +538,38 @@ func TestWhatIsInHandIsClosedWhereAFunctionPanics(t *testing.T) {
 			tr.MaxAttempts, tr.Trace = 1, &retryafter.Trace{Done: func(*http.Request, retryafter.Report) { boom() }}
 		},
 	} {
-		body := netBodyOf("busy")
-		tr := &retryafter.Transport{Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
-			r.Body.Close()
-			return netResponse(r, 503, body), nil
-		})}
-		change(tr)
-		req, bodies := netPut(t.Context(), "PUT", "http://h/", "hello")
-		func() {
-			defer func() {
-				if recover() != "boom" {
-					t.Errorf("%s: no panic", name)
-				}
+		for got, answer := range map[string]func(*http.Request, *netBody) (*http.Response, error){
+			"a response": func(r *http.Request, body *netBody) (*http.Response, error) { return netResponse(r, 503, body), nil },
+			"a response without a body": func(r *http.Request, body *netBody) (*http.Response, error) {
+				body.Close()
+				return netResponse(r, 503, nil), nil
+			},
+			"an error": func(_ *http.Request, body *netBody) (*http.Response, error) {
+				body.Close()
+				return nil, io.EOF
+			},
+		} {
+			body := netBodyOf("busy")
+			tr := &retryafter.Transport{Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				r.Body.Close()
+				return answer(r, body)
+			})}
+			change(tr)
+			req, bodies := netPut(t.Context(), "PUT", "http://h/", "hello")
+			func() {
+				defer func() {
+					asked := got != "an error" || name != "Hint" && name != "When"
+					if p := recover(); asked && p != "boom" || !asked && p != nil {
+						t.Errorf("%s after %s: %v, want its panic", name, got, p)
+					}
+				}()
+				tr.RoundTrip(req)
 			}()
-			tr.RoundTrip(req)
-		}()
-		if body.closed() == 0 {
-			t.Errorf("%s: the response's body is open", name)
+			if body.closed() == 0 {
+				t.Errorf("%s after %s: the response's body is open", name, got)
+			}
+			bodies.check(t, bodies.gets())
 		}
-		bodies.check(t, bodies.gets())
 	}
 }
 

@@ -654,6 +654,7 @@ func TestLoopbackDefaultRetryByError(t *testing.T) {
 		"closed in a field's name":    {base: answer("HTTP/1.1 200 OK\r\nContent-Le"), want: true, text: "malformed MIME header"},
 		"malformed field":             {base: answer("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), want: true, text: "malformed MIME header"},
 		"malformed status":            {base: answer("nonsense\r\n\r\n"), want: false, text: "malformed HTTP response"},
+		"an empty line":               {base: answer("\r\n\r\n"), want: false, text: "malformed HTTP response"},
 		"an alert of TLS":             {base: answer("\x15\x03\x01\x00\x02\x02\x16"), want: false, text: "malformed HTTP response"},
 		"another protocol's greeting": {base: answer("SSH-2.0-OpenSSH_9\r\n"), want: false, text: "malformed HTTP"},
 		"no header in time": {base: func(t *testing.T) (http.RoundTripper, string) {

@@ -236,6 +236,7 @@ func TestAHintOfOnesOwnCountsBesideRetryAfter(t *testing.T) {
 		{"of nothing", "", 0, nil, 0, nil},
 		{"of an instant gone by", "", -9 * time.Second, nil, 0, nil},
 		{"beside what can't be read", "soon", 9 * time.Second, nil, 9 * time.Second, unread},
+		{"a short one beside what can't be read", "soon", time.Millisecond, nil, time.Millisecond, unread},
 		{"of an instant gone by, beside what can't be read", "soon", -9 * time.Second, nil, 0, unread},
 		{"that can't be read itself, beside a delay", "5", 9 * time.Second, odd, 5 * time.Second, nil},
 		{"that can't be read itself", "", 9 * time.Second, odd, 0, odd},
@@ -252,12 +253,15 @@ func TestAHintOfOnesOwnCountsBesideRetryAfter(t *testing.T) {
 				if h.Get("X-Own") != "1" || !received.Equal(noon) {
 					t.Errorf("asked about %v at %v", h, received)
 				}
-				return retryafter.Hint{Delay: tc.hint}, tc.err
+				return retryafter.Hint{Delay: tc.hint, Form: retryafter.Seconds, Date: noon.Add(tc.hint)}, tc.err
 			}}
 			d := p.Decide(retryafter.Attempt{Number: 1, StatusCode: 503, Header: header, Received: noon}, retryafter.Call{})
 			floor := 100 * time.Millisecond
-			if tc.wantErr != nil {
+			if tc.wantErr != nil && tc.want == 0 {
 				floor = time.Second
+			}
+			if own := tc.err == nil && (tc.retryAfter == "" || tc.retryAfter == "soon" || tc.hint > 5*time.Second); own == d.Hint.Date.IsZero() {
+				t.Errorf("the Hint is %+v", d.Hint)
 			}
 			if !d.Retry || d.Server != tc.want || !reflect.DeepEqual(d.HintErr, tc.wantErr) || d.Wait != max(tc.want, floor) {
 				t.Errorf("%+v, want %v and %v", d, tc.want, tc.wantErr)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -511,6 +512,27 @@ func TestGiantWaitHoldsUpNobodyOnceRefusedOrCancelled(t *testing.T) {
 		stop()
 		g.check(t, "giant", 0, context.Canceled)
 		wait(ctx, b, 1).check(t, "small", time.Second, nil)
+	})
+}
+
+func TestWhatWillNeverBeComesNoNearer(t *testing.T) {
+	if strconv.IntSize < 64 {
+		t.Skip("an int of 32 bits can't ask for so much")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		all := int64(1) << 62
+		b := &Bucket{Capacity: all, Rate: Every(1), StartEmpty: true}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for range 3 {
+			wait(ctx, b, int(all))
+		}
+		for range 2 {
+			if d, err := b.DelayN(time.Now(), 1); d != math.MaxInt64 || err != nil {
+				t.Errorf("%d, %v", d, err)
+			}
+			time.Sleep(time.Second)
+		}
 	})
 }
 

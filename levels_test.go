@@ -1,6 +1,7 @@
 package retryafter
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -82,6 +83,29 @@ func TestLevelsDropTheLeastDebtAndNoneOfIt(t *testing.T) {
 		}
 		if evicted == 0 || below == 0 {
 			t.Errorf("limit %d: %d evicted, %d started below", limit, evicted, below)
+		}
+	}
+}
+
+// What flows in between two instants may be more than 64 bits hold.
+func TestTheLevelThatIsFullLaterIsFoundExactly(t *testing.T) {
+	for _, tc := range []struct {
+		a, b  level
+		later bool
+	}{
+		{level{0, 1 << 30}, level{1 << 62, 0}, true},
+		{level{1 << 62, 0}, level{0, 1 << 30}, false},
+		{level{5, 0}, level{0, 1 << 30}, false},
+		{level{0, 1 << 30}, level{5, 0}, true},
+		{level{1, 7}, level{0, 7}, true},
+		{level{0, 7}, level{0, 7}, false},
+		{level{1<<40 + 1, 6}, level{0, 7}, true},
+		{level{1 << 40, 6}, level{0, 7}, false},
+		{level{0, math.MaxInt64}, level{1 << 62, math.MinInt64}, true},
+	} {
+		l := levels{meter: &meter{flow: 1 << 40, token: 1, size: 1 << 62}}
+		if got := l.later(tc.a, tc.b); got != tc.later {
+			t.Errorf("%v is full later than %v: %v", tc.a, tc.b, got)
 		}
 	}
 }

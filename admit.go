@@ -120,7 +120,9 @@ func (c *call) admit() (held bool, err error) {
 	}
 	err = c.limiter.WaitN(ctx, c.opts.cost)
 	took := time.Since(begin)
-	c.report.Limited = add(c.report.Limited, took)
+	if known || took >= atOnce {
+		c.report.Limited = add(c.report.Limited, took)
+	}
 	if gone := canceled(c.req); gone != nil {
 		return false, c.fail(Canceled, gone)
 	}

@@ -89,23 +89,16 @@ func (t *Transport) CloseIdleConnections() {
 // returns a response or an error, never both. Waiting ends as soon as req's
 // context is done or req.Cancel is closed, with the context's cause as error.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := call{t: t, req: req, opts: optionsOf(req.Context())}
+	c := call{t: t, req: req, opts: optionsOf(req.Context()), unsent: req}
 	if len(req.Trailer) > 0 {
 		c.trailer = req.Trailer.Clone()
 	}
-	if err := c.begin(); err != nil {
-		closeBody(req)
-		return nil, err
-	}
-	if _, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok {
-		// A context that another call's attempt has left, or is in.
-		c.latest = &attemptContext{Context: callers(req), number: 1}
-		req = req.WithContext(c.latest)
-		c.latest.req = req
+	if !c.plain() {
+		return c.run(req)
 	}
 	resp, err := c.send(req)
 	if c.settled(resp) {
-		return c.stop(Final, resp, nil)
+		return resp, nil // and there is nobody to tell
 	}
 	return c.follow(resp, err)
 }
@@ -123,30 +116,47 @@ type call struct {
 	gateKey    Key
 	trailer    http.Header // as it was before the first attempt
 	report     Report
-	over       bool // nothing of it is left to be let go
+	unsent     *http.Request  // whose body is still to be closed
+	held       *http.Response // the same
 }
 
 // plain reports whether nothing but Base is concerned with the first attempt,
 // so that nobody would see a clock that is read for it.
 func (c *call) plain() bool {
 	t := c.t
+	if _, borrowed := c.req.Context().Value(attemptKey{}).(*attemptContext); borrowed {
+		return false
+	}
 	return t.Limiter == nil && t.Gate == nil && t.Budget == nil && !c.traced() && t.Retry == nil && t.MaxElapsed <= 0 &&
-		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.opts.cost >= 0 && c.req.Response == nil
+		t.AttemptTimeout == 0 && t.Reserve >= 0 && c.opts.bad == nil && c.opts.cost >= 0 && c.req.Response == nil && canceled(c.req) == nil
+}
+
+// run makes a call that is not plain. req is what its first attempt sends.
+func (c *call) run(req *http.Request) (*http.Response, error) {
+	defer c.drop()
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	if _, ok := req.Context().Value(attemptKey{}).(*attemptContext); ok {
+		// A context that another call's attempt has left, or is in.
+		c.latest = &attemptContext{Context: callers(req), number: 1}
+		req = req.WithContext(c.latest)
+		c.latest.req = req
+	}
+	resp, err := c.send(req)
+	if c.settled(resp) {
+		return c.stop(Final, resp, nil)
+	}
+	return c.follow(resp, err)
 }
 
 // begin does what comes before the first attempt: rules 1 and 2.
 func (c *call) begin() error {
-	plain := c.plain()
-	if !plain {
-		if err := c.misconfigured(); err != nil {
-			return c.fail(Misconfigured, err)
-		}
+	if err := c.misconfigured(); err != nil {
+		return c.fail(Misconfigured, err)
 	}
 	if gone := canceled(c.req); gone != nil {
 		return c.fail(Canceled, gone)
-	}
-	if plain {
-		return nil
 	}
 	c.limiter = c.t.Limiter
 	if l, ok := c.limiter.(RequestLimiter); ok {
@@ -183,19 +193,7 @@ func (c *call) misconfigured() error {
 // follow takes the outcome of the first attempt, and goes on until a decision
 // or an interruption ends the call: rules 3 to 14.
 func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
-	var next *http.Request
-	defer func() {
-		if c.over {
-			return
-		}
-		// A function of the caller's has panicked.
-		if resp != nil && resp.Body != nil {
-			resp.Body.Close()
-		}
-		if next != nil {
-			closeBody(next)
-		}
-	}()
+	defer c.drop()
 	for {
 		a := c.now()
 		a.Err = err
@@ -224,21 +222,19 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
-		next, c.report.Err = c.next()
+		next, bodyErr := c.next()
+		c.unsent = next
 		switch {
-		case c.report.Err != nil:
+		case bodyErr != nil:
+			c.report.Err = bodyErr
 			return c.stop(GetBodyFailed, resp, err)
 		case canceled(c.req) != nil: // while it was decided
-			closeBody(next)
 			return c.stop(Canceled, resp, err)
 		}
 		if err := c.resume(&a, d, resp); err != nil {
-			closeBody(next)
 			return nil, err
 		}
-		send := next
-		resp, next = nil, nil
-		if resp, err = c.send(send); c.settled(resp) {
+		if resp, err = c.send(next); c.settled(resp) {
 			return c.stop(Final, resp, nil)
 		}
 	}
@@ -269,6 +265,7 @@ func (c *call) wait(a *Attempt, d *Decision, resp *http.Response) error {
 			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
+	c.held = nil
 	release(resp, c.req, a.Received, d.Wait)
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
 		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
@@ -341,12 +338,29 @@ func (c *call) next() (*http.Request, error) {
 }
 
 // send makes one attempt.
-func (c *call) send(req *http.Request) (*http.Response, error) {
+func (c *call) send(req *http.Request) (resp *http.Response, err error) {
 	c.report.Attempts++
+	c.unsent = nil // Base closes its body
 	if c.t.AttemptTimeout > 0 {
-		return one(roundTripWithin(c.t.AttemptTimeout, c.t.base(), req))
+		resp, err = one(roundTripWithin(c.t.AttemptTimeout, c.t.base(), req))
+	} else {
+		resp, err = one(c.t.base().RoundTrip(req))
 	}
-	return one(c.t.base().RoundTrip(req))
+	c.held = resp
+	return resp, err
+}
+
+// drop closes what the call has not sent, or where a function of the caller's
+// panics not handed on.
+func (c *call) drop() {
+	if req := c.unsent; req != nil {
+		c.unsent = nil
+		closeBody(req)
+	}
+	if resp := c.held; resp != nil && resp.Body != nil {
+		c.held = nil
+		resp.Body.Close()
+	}
 }
 
 // stop ends the call with what its last attempt brought.
@@ -367,7 +381,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	c.conclude(why)
 	c.done()
-	c.over = true
+	c.held = nil
 	switch {
 	case why == Final && c.report.Attempts == 1 && (resp == nil || c.report.Waited == 0 && c.report.Limited == 0):
 		return resp, err
@@ -403,7 +417,6 @@ func (c *call) fail(why Reason, err error) error {
 	c.conclude(why)
 	c.report.Err = err
 	c.done()
-	c.over = true
 	return &Error{Report: c.report, Err: err}
 }
 

@@ -573,6 +573,120 @@ func TestWhatIsInHandIsClosedWhereAFunctionPanics(t *testing.T) {
 	}
 }
 
+// A panic surfaces also where a body can't be closed, and nothing is closed twice.
+func TestAPanicAfterTheResponseWasLetGoSurfaces(t *testing.T) {
+	free := make(chan struct{})
+	defer close(free)
+	for _, stuck := range []bool{false, true} {
+		body := netBodyOf("busy")
+		n := 0
+		tr := &retryafter.Transport{
+			Policy: netAtOnce(),
+			Base: foundBase(func(r *http.Request) (*http.Response, error) {
+				r.Body.Close()
+				if stuck {
+					return netResponse(r, 503, foundStuck{free}), nil
+				}
+				return netResponse(r, 503, body), nil
+			}),
+			Limiter: limiterFunc(func(context.Context, int) error {
+				if n++; n == 2 {
+					panic("boom")
+				}
+				return nil
+			}),
+		}
+		req, bodies := netPut(t.Context(), "PUT", "http://h/", "hello")
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" {
+					t.Errorf("%v, want the Limiter's panic", p)
+				}
+			}()
+			tr.RoundTrip(req)
+		}()
+		if n := body.closed(); !stuck && n != 1 {
+			t.Errorf("closed %d times", n)
+		}
+		bodies.check(t, 1)
+	}
+}
+
+// The same before the first attempt, and where it settles the call.
+func TestWhatIsInHandIsClosedWhereAFunctionPanicsBeforeItIsDecided(t *testing.T) {
+	boom := func() { panic("boom") }
+	for name, change := range map[string]func(*retryafter.Transport){
+		"Limiter": func(tr *retryafter.Transport) {
+			tr.Limiter = limiterFunc(func(context.Context, int) error { boom(); return nil })
+		},
+		"Gate.Key": func(tr *retryafter.Transport) {
+			tr.Gate = &retryafter.Gate{Key: func(*http.Request) retryafter.Key { boom(); return "" }}
+		},
+		"Budget.Key": func(tr *retryafter.Transport) {
+			tr.Budget = &retryafter.RetryBudget{Key: func(*http.Request) retryafter.Key { boom(); return "" }}
+		},
+		"Trace.Done": func(tr *retryafter.Transport) {
+			tr.Trace = &retryafter.Trace{Done: func(*http.Request, retryafter.Report) { boom() }}
+		},
+		"Done, failed": func(tr *retryafter.Transport) {
+			tr.Reserve, tr.Trace = -1, &retryafter.Trace{Done: func(*http.Request, retryafter.Report) { boom() }}
+		},
+	} {
+		body, sent := netBodyOf("fine"), false
+		tr := &retryafter.Transport{Policy: netAtOnce(), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			r.Body.Close()
+			sent = true
+			return netResponse(r, 200, body), nil
+		})}
+		change(tr)
+		req, bodies := netPut(t.Context(), "PUT", "http://h/", "hello")
+		func() {
+			defer func() {
+				if p := recover(); p != "boom" {
+					t.Errorf("%s: %v, want its panic", name, p)
+				}
+			}()
+			tr.RoundTrip(req)
+		}()
+		if n := body.closed(); sent && n != 1 {
+			t.Errorf("%s: the response's body was closed %d times", name, n)
+		}
+		bodies.check(t, 0)
+	}
+}
+
+// What did not wait is no wait: such a call returns what Base returned, and costs nothing.
+func TestALimiterThatDoesNotWaitLeavesTheResponseAsItIs(t *testing.T) {
+	resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}
+	req := netRequest("GET", "http://h/")
+	for name, l := range map[string]retryafter.Limiter{
+		"of its own":        limiterFunc(func(context.Context, int) error { return nil }),
+		"AllowN alone":      retryafter.Deny(always{}),
+		"a Bucket":          &retryafter.Bucket{Capacity: 1 << 20, Rate: retryafter.PerSecond(1)},
+		"a Bucket, denying": retryafter.Deny(&retryafter.Bucket{Capacity: 1 << 20, Rate: retryafter.PerSecond(1)}),
+	} {
+		tr := &retryafter.Transport{Limiter: l, Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			resp.Request = r
+			return resp, nil
+		})}
+		if n := testing.AllocsPerRun(100, func() {
+			if got, err := tr.RoundTrip(req); got != resp || err != nil || got.Request != req {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+type limiterFunc func(context.Context, int) error
+
+func (f limiterFunc) WaitN(ctx context.Context, n int) error { return f(ctx, n) }
+
+type always struct{}
+
+func (always) AllowN(time.Time, int) bool { return true }
+
 // Each key of a RetryBudget that comes and goes costs the same, however many others owe something.
 func TestARetryBudgetForgetsWhoOwesNothing(t *testing.T) {
 	b := &retryafter.RetryBudget{MaxKeys: 3, Retries: 2}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 )
@@ -141,8 +142,8 @@ func delayOf(l tokensAt, t time.Time, n int) (time.Duration, error) {
 	case n < 0:
 		return 0, &CostError{Cost: int64(n)}
 	case !enough(never):
-		// Who admits what it never has the tokens for has no limit, and nothing is taken by it.
-		if l, ok := l.(allower); ok && l.AllowN(t, n) {
+		// Who admits even that has no limit, and gives nothing that would be missed.
+		if l, ok := l.(allower); ok && l.AllowN(t, math.MaxInt) {
 			return 0, nil
 		}
 		return 0, &CostError{Cost: int64(n)}

@@ -651,9 +651,29 @@ func TestLoopbackDefaultRetryByError(t *testing.T) {
 		"closed in the header":      {base: answer("HTTP/1.1 200 OK\r\n"), want: true, is: io.ErrUnexpectedEOF},
 		"closed in a field's value": {base: answer("HTTP/1.1 200 OK\r\nContent-Length: 1"), want: true, is: io.ErrUnexpectedEOF},
 		// net/http takes half a name for a whole line, so that nobody can tell these two apart.
-		"closed in a field's name":    {base: answer("HTTP/1.1 200 OK\r\nContent-Le"), want: true, text: "malformed MIME header"},
-		"malformed field":             {base: answer("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), want: true, text: "malformed MIME header"},
-		"malformed status":            {base: answer("nonsense\r\n\r\n"), want: false, text: "malformed HTTP response"},
+		"closed in a field's name":   {base: answer("HTTP/1.1 200 OK\r\nContent-Le"), want: true, text: "malformed MIME header"},
+		"malformed field":            {base: answer("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), want: true, text: "malformed MIME header"},
+		"malformed status":           {base: answer("nonsense\r\n\r\n"), want: false, text: "malformed HTTP response"},
+		"closed in an older version": {base: answer("HTTP/1.0"), want: true, text: "malformed HTTP response"},
+		"closed in the status":       {base: answer("HTTP/1.1 20"), want: true, text: "malformed HTTP status code"},
+		"a status of four digits":    {base: answer("HTTP/1.1 2000 OK\r\n\r\n"), want: false, text: "malformed HTTP status code"},
+		"a status of letters":        {base: answer("HTTP/1.1 OK\r\n\r\n"), want: false, text: "malformed HTTP status code"},
+		"a status below none":        {base: answer("HTTP/1.1 -20 OK\r\n\r\n"), want: false, text: "malformed HTTP status code"},
+		"a mail server":              {base: answer("220 smtp.example.com\r\n"), want: false, text: "malformed HTTP"},
+		"a field that begins blank":  {base: answer("HTTP/1.1 200 OK\r\n X: y\r\n\r\n"), want: false, text: "malformed MIME header initial line"},
+		"a pipe that was closed": {base: func(t *testing.T) (http.RoundTripper, string) {
+			tr := netFresh(t)
+			tr.DialContext = func(context.Context, string, string) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() { netReadHead(bufio.NewReader(theirs)); theirs.Close() }()
+				return ours, nil
+			}
+			return tr, "http://127.0.0.1/"
+		}, method: "PUT", change: func(r *http.Request) {
+			r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(strings.Repeat("x", 1<<20))), nil }
+			r.Body, _ = r.GetBody()
+			r.ContentLength = 1 << 20
+		}, want: true, is: io.ErrClosedPipe},
 		"an empty line":               {base: answer("\r\n\r\n"), want: false, text: "malformed HTTP response"},
 		"an alert of TLS":             {base: answer("\x15\x03\x01\x00\x02\x02\x16"), want: false, text: "malformed HTTP response"},
 		"another protocol's greeting": {base: answer("SSH-2.0-OpenSSH_9\r\n"), want: false, text: "malformed HTTP"},

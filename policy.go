@@ -419,13 +419,9 @@ func transient(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return !dns.IsNotFound && (dns.IsTemporary || dns.IsTimeout)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+	is := func(broken error) bool { return errors.Is(err, broken) }
+	if slices.ContainsFunc(brokenOff, is) || slices.ContainsFunc(brokenConnection, is) {
 		return true
-	}
-	for _, broken := range brokenConnection {
-		if errors.Is(err, broken) {
-			return true
-		}
 	}
 	// Package syscall does not name all of Windows' numbers.
 	if _, ok := errors.AsType[*os.SyscallError](err); ok && runtime.GOOS == "windows" && !errors.Is(err, fs.ErrPermission) {
@@ -434,11 +430,12 @@ func transient(err error) bool {
 	if t, ok := errors.AsType[timeouter](err); ok && t.Timeout() {
 		return true
 	}
-	if _, ok := errors.AsType[textproto.ProtocolError](err); ok {
-		return true // net/http takes the part of a header line that came for a whole one
-	}
 	return lostConnection(err)
 }
+
+// brokenOff is what net, net/http and those who speak for them say of a
+// connection that ended under them.
+var brokenOff = []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed}
 
 type timeouter interface {
 	error
@@ -457,7 +454,6 @@ var lostConnections = []string{
 	"http2: client conn not usable",
 	"http2: client conn could not be established",
 	"http2: Transport: cannot retry err [", // of these, or of a refused stream, for want of GetBody
-	"malformed HTTP status code ",          // as above: a part of it came
 }
 
 // lostStreams are the HTTP/2 error codes by which a server ends a stream where
@@ -465,21 +461,36 @@ var lostConnections = []string{
 var lostStreams = []string{"; REFUSED_STREAM", "; INTERNAL_ERROR; received from peer", "; CANCEL; received from peer"}
 
 func lostConnection(err error) bool {
-	for ; err != nil; err = errors.Unwrap(err) {
-		if _, ok := err.(*net.OpError); ok {
-			continue // its text begins otherwise, and costs an allocation
-		}
-		text := err.Error()
-		if line, ok := strings.CutPrefix(text, "malformed HTTP response "); ok {
-			begun, _ := strconv.Unquote(line)
-			return begun != "" && strings.HasPrefix("HTTP/1.1", begun)
-		}
-		if strings.HasPrefix(text, "stream error: ") {
-			return slices.ContainsFunc(lostStreams, func(code string) bool { return strings.Contains(text, code) })
-		}
-		if slices.ContainsFunc(lostConnections, func(lost string) bool { return strings.HasPrefix(text, lost) }) {
+	switch wrapped := err.(type) {
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(wrapped.Unwrap(), lostConnection)
+	case interface{ Unwrap() error }:
+		if inner := wrapped.Unwrap(); inner != nil && lostConnection(inner) {
 			return true
 		}
 	}
-	return false
+	if _, ok := err.(*net.OpError); ok {
+		return false // its text begins otherwise, and costs an allocation
+	}
+	text := err.Error()
+	if strings.HasPrefix(text, "stream error: ") {
+		return slices.ContainsFunc(lostStreams, func(code string) bool { return strings.Contains(text, code) })
+	}
+	return slices.ContainsFunc(lostConnections, func(lost string) bool { return strings.HasPrefix(text, lost) }) || halfALine(text)
+}
+
+// halfALine reports whether text says that net/http took for a whole line what
+// can be the begin of one, where the connection ended in the header.
+func halfALine(text string) bool {
+	what, quoted, _ := strings.Cut(text, ` "`)
+	begun, _ := strconv.Unquote(`"` + quoted)
+	switch what {
+	case "malformed HTTP response":
+		return begun != "" && (strings.HasPrefix("HTTP/1.1", begun) || begun == "HTTP/1.0")
+	case "malformed HTTP status code":
+		return len(begun) < 3 && strings.Trim(begun, "0123456789") == ""
+	case "malformed MIME header: missing colon:":
+		return true
+	}
+	return strings.HasPrefix(text, "malformed MIME header line: ")
 }

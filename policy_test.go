@@ -43,6 +43,7 @@ var failures = map[string]error{
 	"refused-stream": errors.New("stream error: stream ID 3; REFUSED_STREAM; received from peer"),
 	"closed-by-peer": &net.OpError{Op: "write", Net: "tcp", Err: net.ErrClosed}, // found closed while the body was written
 	"h2-unsendable":  errors.New("http2: Transport: cannot retry err [stream error: stream ID 1; REFUSED_STREAM; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"),
+	"joined":         errors.Join(errors.New("proxy"), fmt.Errorf("%w: %w", errors.New("dialed twice"), errors.New("http2: client connection lost"))),
 	"closed-idle":    errors.New("http: server closed idle connection"),
 	"canceled":       context.Canceled,
 	"x509":           &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},

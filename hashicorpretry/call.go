@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/retryafter-go/retryafter"
+	"github.com/retryafter-go/retryafter/internal/redact"
 )
 
 // A call is one RoundTrip, and the Base of the Transport that makes it.
@@ -143,13 +143,10 @@ func (c *call) waiting(w retryafter.WaitInfo) {
 		hook(c.logger(), c.resp)
 	}
 	c.resp = nil
-	u := *w.Request.URL
-	u.User, u.RawQuery = nil, ""
-	u.Opaque = u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:]
-	request := w.Request.Method + " " + u.String()
+	request := w.Request.Method + " " + redact.URL(w.Request.URL)
 	switch {
 	case w.Err != nil:
-		request += fmt.Sprintf(" (error: %v)", w.Err)
+		request += fmt.Sprintf(" (error: %s)", redact.Error(w.Err))
 	case w.StatusCode != 0:
 		request += fmt.Sprintf(" (status: %d)", w.StatusCode)
 	}

@@ -118,16 +118,19 @@ var negative = regexp.MustCompile(`^-[.0-9]`)
 // joinNegatives joins each flag that takes a value with the negative number after
 // it, which kong by itself takes for another flag.
 func joinNegatives(model *kong.Application, args []string) (joined []string) {
-	valued := map[string]bool{}
+	valued := map[string]string{} // by what it is called to what it is joined by
 	kong.Visit(model, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok {
-			valued["--"+flag.Name] = !flag.IsBool()
+		if flag, ok := node.(*kong.Flag); ok && !flag.IsBool() {
+			valued["--"+flag.Name] = "--" + flag.Name
+			if flag.Short != 0 {
+				valued["-"+string(flag.Short)] = "--" + flag.Name
+			}
 		}
 		return next(nil)
 	})
 	for i, arg := range args {
-		if i > 0 && valued[args[i-1]] && negative.MatchString(arg) {
-			joined[len(joined)-1] += "=" + arg
+		if i > 0 && valued[args[i-1]] != "" && negative.MatchString(arg) {
+			joined[len(joined)-1] = valued[args[i-1]] + "=" + arg
 			continue
 		}
 		joined = append(joined, arg)

@@ -14,8 +14,24 @@ import (
 func URL(u *url.URL) string {
 	v := *u
 	v.User, v.RawQuery, v.ForceQuery, v.Fragment, v.RawFragment = nil, "", false, "", ""
-	v.Opaque = v.Opaque[strings.LastIndexByte(v.Opaque, '@')+1:]
+	v.Opaque = opaque(v.Opaque)
 	return v.String()
+}
+
+// opaque is s without what may be secret: userinfo stands before the last @, but
+// in what begins as a path does only in the authority, which // begins.
+func opaque(s string) string {
+	s, _, _ = strings.Cut(s, "#")
+	s, _, _ = strings.Cut(s, "?")
+	rest, begins := strings.CutPrefix(s, "//")
+	switch {
+	case begins:
+		host := strings.IndexByte(rest+"/", '/')
+		return "//" + rest[strings.LastIndexByte(rest[:host], '@')+1:]
+	case strings.HasPrefix(s, "/"):
+		return s
+	}
+	return s[strings.LastIndexByte(s, '@')+1:]
 }
 
 // Error is err's text with each URL of a *url.Error in its tree redacted,

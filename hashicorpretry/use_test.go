@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -301,12 +302,13 @@ func TestOtherWaitsAreNoRetries(t *testing.T) {
 
 func TestLoggersAreToldOfWaits(t *testing.T) {
 	const line = "GET http://example.com/a (status: 503)"
-	replies := []reply{{status: 503, header: told("3")}, {err: io.EOF}, {status: 200}}
+	failed := &url.Error{Op: "Get", URL: "https://u:secret@idp/token?secret", Err: io.EOF}
+	replies := []reply{{status: 503, header: told("3")}, {err: failed}, {status: 200}}
 	send := func(t *testing.T, logger any) {
 		c := quiet(&retryafter.Transport{Base: &script{replies: replies}, Policy: atOnce()})
 		c.Logger = logger
 		c.RequestLogHook = func(l retryablehttp.Logger, _ *http.Request, retry int) { l.Printf("retry %d", retry) }
-		resp, err := c.Get("http://u:p@example.com/a?token=secret")
+		resp, err := c.Get("http://u:p@example.com/a?token=secret#secret")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +319,7 @@ func TestLoggersAreToldOfWaits(t *testing.T) {
 		send(t, plain)
 		want := list{
 			"retry 0", "[DEBUG] " + line + ": retrying in 3s",
-			"retry 1", "[DEBUG] GET http://example.com/a (error: EOF): retrying in 0s",
+			"retry 1", "[DEBUG] GET http://example.com/a (error: Get \"https://idp/token\": EOF): retrying in 0s",
 			"retry 2",
 		}
 		if diff := cmp.Diff(want, (*plain)[1:]); diff != "" { // the first is the client's own
@@ -327,7 +329,7 @@ func TestLoggersAreToldOfWaits(t *testing.T) {
 		send(t, leveled)
 		want = list{
 			"info: retry 0 []", "debug: retrying request [request " + line + " timeout 3s]",
-			"info: retry 1 []", "debug: retrying request [request GET http://example.com/a (error: EOF) timeout 0s]",
+			"info: retry 1 []", "debug: retrying request [request GET http://example.com/a (error: Get \"https://idp/token\": EOF) timeout 0s]",
 			"info: retry 2 []",
 		}
 		if diff := cmp.Diff(want, leveled.list[1:]); diff != "" {

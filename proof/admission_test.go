@@ -516,3 +516,26 @@ type first struct{ *rate.Limiter }
 
 func (first) WaitN(context.Context, int) error { return nil }
 func (f first) AllowN(t time.Time, n int) bool { return f.Limiter.AllowN(t, n) }
+
+// inDebt admits what it has no tokens for, and owes them, as some limiters do.
+type inDebt struct{ tokens float64 }
+
+func (l *inDebt) WaitN(_ context.Context, n int) error { l.tokens -= float64(n); return nil }
+func (l *inDebt) TokensAt(time.Time) float64           { return l.tokens }
+func (l *inDebt) AllowN(_ time.Time, n int) bool {
+	if n > 100 {
+		return false
+	}
+	l.tokens -= float64(n)
+	return true
+}
+
+// Asking takes nothing.
+func TestWhetherALimiterHasALimitIsAskedForFree(t *testing.T) {
+	l := &inDebt{}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := retryafter.Deny(l).WaitN(ctx, 1); err == nil || l.tokens != 0 {
+		t.Errorf("%v tokens, %v", l.tokens, err)
+	}
+}

@@ -95,7 +95,10 @@ func (c *call) admit() (held bool, err error) {
 		c.report.Limited = add(c.report.Limited, time.Since(begin))
 		return false, c.refused(err)
 	case known && d == 0:
-		return false, nil
+		if inMemory(c.limiter) {
+			return false, nil
+		}
+		return c.admitted(time.Since(begin), false)
 	}
 	afterWait := c.report.Attempts > 0 || known // so that Reserve counts
 	until, bounded := c.latestStart()
@@ -120,6 +123,9 @@ func (c *call) admit() (held bool, err error) {
 	}
 	err = c.limiter.WaitN(ctx, c.opts.cost)
 	took := time.Since(begin)
+	if err == nil {
+		return c.admitted(took, afterWait)
+	}
 	if known || took >= atOnce {
 		c.report.Limited = add(c.report.Limited, took)
 	}
@@ -127,23 +133,49 @@ func (c *call) admit() (held bool, err error) {
 		return false, c.fail(Canceled, gone)
 	}
 	if held := c.gate(); held != nil && held(time.Now()) > 0 {
-		return true, nil // the token, if there is one, is lost
+		return true, nil
 	}
-	if err != nil {
-		select {
-		case <-moved:
-			return true, nil // a hold ended the wait, and is over by now
-		default:
-		}
-		if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
-			return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
-		}
-		return false, c.refused(err)
+	select {
+	case <-moved:
+		return true, nil // a hold ended the wait, and is over by now
+	default:
 	}
-	if !afterWait && took < atOnce {
+	if bounded && !c.fitsDeadline(until) && errors.Is(err, context.DeadlineExceeded) {
+		return false, c.fail(ElapsedTooLong, refusals[ElapsedTooLong])
+	}
+	return false, c.refused(err)
+}
+
+// admitted looks at what may have happened while the Limiter took its time to
+// give a token. held: the token is lost, for the key is held by now.
+func (c *call) admitted(took time.Duration, waited bool) (held bool, err error) {
+	if waited || took >= atOnce {
+		c.report.Limited = add(c.report.Limited, took)
+	}
+	if gone := canceled(c.req); gone != nil {
+		return false, c.fail(Canceled, gone)
+	}
+	if held := c.gate(); held != nil && held(time.Now()) > 0 {
+		return true, nil
+	}
+	if !waited && took < atOnce {
 		return false, nil
 	}
 	return false, c.recheck()
+}
+
+// inMemory reports whether nothing can happen while l gives what it has.
+func inMemory(l Limiter) bool {
+	switch l := l.(type) {
+	case *Bucket, KeyedBucket:
+		return true
+	case denyTake:
+		switch l.taker.(type) {
+		case *Bucket, KeyedBucket:
+			return true
+		}
+	}
+	return false
 }
 
 // refused ends the call by an error of the Limiter.

@@ -747,3 +747,112 @@ func (c *countedContext) Err() error {
 	}
 	return c.Context.Err()
 }
+
+// A Limiter on a network takes its time to give what it has. What happened meanwhile counts.
+func TestWhatHappensWhileALimiterGivesATokenCounts(t *testing.T) {
+	open := func(took time.Duration, replies ...int) (*retryafter.Transport, *[]time.Duration) {
+		var sent []time.Duration
+		begin := time.Now()
+		return &retryafter.Transport{Policy: netAtOnce(), Limiter: givesSlowly(took), Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			sent = append(sent, time.Since(begin))
+			return foundReply(r, replies[min(len(sent), len(replies))-1]), nil
+		})}, &sent
+	}
+	t.Run("a hold", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr, sent := open(300*time.Millisecond, 200)
+			tr.Gate = &retryafter.Gate{}
+			req := netRequest("GET", "http://h/")
+			time.AfterFunc(100*time.Millisecond, func() {
+				tr.Gate.Hold(context.Background(), retryafter.ByHost(req), time.Now().Add(time.Minute))
+			})
+			resp, err := tr.RoundTrip(req)
+			netWant(t, resp, err, 200, 1, retryafter.Final)
+			// At 0.3 s it has a token, and must not use it; from 60.1 s on it gets another.
+			if want := time.Minute + 400*time.Millisecond; len(*sent) != 1 || (*sent)[0] < want {
+				t.Errorf("sent at %v, want %v or later", *sent, want)
+			}
+			if r := retryafter.ReportOf(resp); r.Limited != 600*time.Millisecond {
+				t.Errorf("limited for %v", r.Limited)
+			}
+		})
+	})
+	t.Run("MaxElapsed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr, sent := open(300*time.Millisecond, 503)
+			tr.MaxElapsed = 200 * time.Millisecond
+			resp, err := tr.RoundTrip(netRequest("GET", "http://h/"))
+			netWantError(t, resp, err, 1, retryafter.ElapsedTooLong)
+			if len(*sent) != 1 {
+				t.Errorf("sent at %v", *sent)
+			}
+		})
+	})
+	t.Run("a deadline", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr, sent := open(300*time.Millisecond, 503)
+			tr.Reserve = 50 * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), 620*time.Millisecond)
+			defer cancel()
+			resp, err := tr.RoundTrip(netRequest("GET", "http://h/").WithContext(ctx))
+			netWantError(t, resp, err, 1, retryafter.DeadlineTooNear)
+			if len(*sent) != 1 {
+				t.Errorf("sent at %v", *sent)
+			}
+		})
+	})
+	t.Run("a cancellation", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr, sent := open(300*time.Millisecond, 200)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			resp, err := tr.RoundTrip(netRequest("GET", "http://h/").WithContext(ctx))
+			netWantError(t, resp, err, 0, retryafter.Canceled)
+			if len(*sent) != 0 {
+				t.Errorf("sent at %v", *sent)
+			}
+		})
+	})
+}
+
+// givesSlowly gives every token, and takes so long for it.
+type givesSlowly time.Duration
+
+func (s givesSlowly) WaitN(context.Context, int) error { time.Sleep(time.Duration(s)); return nil }
+func (s givesSlowly) TakeN(time.Time, int) (time.Duration, error) {
+	time.Sleep(time.Duration(s))
+	return 0, nil
+}
+func (givesSlowly) DelayN(time.Time, int) (time.Duration, error) { return 0, nil }
+
+// What one was told, all are to know, also where that one leaves.
+func TestWhatAGateIsToldIsSharedThoughItsCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		shared := &heldFor{}
+		tr := &retryafter.Transport{Gate: &retryafter.Gate{Shared: shared}, Base: foundBase(func(r *http.Request) (*http.Response, error) {
+			cancel()
+			return foundReply(r, 429, "Retry-After", "60"), nil
+		})}
+		tr.RoundTrip(netRequest("GET", "http://h/").WithContext(ctx))
+		if shared.d != time.Minute || shared.err != nil {
+			t.Errorf("held for %v, by a context that has %v", shared.d, shared.err)
+		}
+		if shared.left <= 0 || shared.left > time.Second {
+			t.Errorf("there is no bound to it, or a far one: %v", shared.left)
+		}
+	})
+}
+
+// heldFor remembers what it was told, and how.
+type heldFor struct {
+	d, left time.Duration
+	err     error
+}
+
+func (h *heldFor) Hold(ctx context.Context, _ retryafter.Key, d time.Duration) error {
+	deadline, _ := ctx.Deadline()
+	h.d, h.left, h.err = d, time.Until(deadline), ctx.Err()
+	return nil
+}
+func (h *heldFor) Held(context.Context, retryafter.Key) (time.Duration, error) { return 0, nil }

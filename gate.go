@@ -32,7 +32,8 @@ type Gate struct {
 	MaxKeys int
 
 	// Shared is a memory that other machines have too. What it knows counts in
-	// addition to what this Gate knows, and it is told what this Gate is told.
+	// addition to what this Gate knows, and it is told what this Gate is told:
+	// what a response asks for within a second, whether its caller stays or not.
 	// nil means none.
 	Shared Holds
 
@@ -52,6 +53,9 @@ type move struct {
 	made    chan struct{} // closed when it is
 	waiters int
 }
+
+// sharing is how long Shared may take to be told of a response.
+const sharing = time.Second
 
 // Holds is the memory of Gates on several machines. Times are given as
 // durations from now, so that their clocks need not agree.
@@ -95,6 +99,9 @@ func (g *Gate) told(ctx context.Context, key Key, from time.Time, delay time.Dur
 	held := g.held(ctx, key, from)
 	if g.Shared != nil {
 		if left := time.Until(until); left > 0 {
+			// Others are to know of it also where this caller leaves.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sharing)
+			defer cancel()
 			g.report(g.Shared.Hold(ctx, key, left))
 		}
 	}

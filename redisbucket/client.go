@@ -149,7 +149,7 @@ func (l *link) run(ctx context.Context, s *script, key string, args []string) (i
 	}
 	if err == nil {
 		l.answered()
-		return reply, nil
+		return reply, contextError(ctx)
 	}
 	if e, ok := errors.AsType[ServerError](err); ok && !e.unable() {
 		l.answered()
@@ -234,10 +234,13 @@ func endOf(ctx, within context.Context, err error) error {
 		return nil
 	}
 	var t interface{ Timeout() bool }
-	if !time.Now().Before(deadline) || errors.As(err, &t) && t.Timeout() {
+	if left := time.Until(deadline); left <= 0 || left <= moment && errors.As(err, &t) && t.Timeout() {
 		return context.DeadlineExceeded
 	}
 	return nil
 }
+
+// moment is how much earlier. A timeout before that is one of Redis's client.
+const moment = 10 * time.Millisecond
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

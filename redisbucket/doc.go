@@ -49,7 +49,8 @@
 //
 // # When Redis is away
 //
-// Each question to Redis ends within Timeout and within the caller's context.
+// Each question to Redis ends within Timeout and the caller's deadline; that the
+// caller has cancelled may be noticed no earlier, which is for the Client to say.
 // Where it got no usable answer, [Away] says what then: an error (the default),
 // a bucket of this process with its share of the budget, or admission. Each
 // such decision is an [Event]. It is not taken where the caller's own context is done,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"testing"
@@ -14,14 +15,70 @@ import (
 )
 
 // TestLimiter checks that a Limiter keeps to what [retryafter.Limiter] says, as
-// [retryafter.Bucket] does: work is admitted within capacity + rate·t and not
-// kept from it, what is refused or given up costs nothing and brings nothing in,
-// and what can't be is refused at once.
+// [retryafter.Bucket] does: work is admitted within capacity + rate·t, what is
+// refused or given up costs nothing and brings nothing in, and what can't be is
+// refused at once. Where it has TakeN and DelayN, or AllowN and TokensAt, it is
+// checked once more by these, as a Transport asks.
 //
 // Each check calls newLimiter for a Limiter of its own, with so many tokens in
-// it and room for no more. It waits for a second or two in all. Times are only
+// it and room for no more. It waits for a few seconds in all. Times are only
 // checked not to be too early, so a store on a network may be slow.
 func TestLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter) {
+	testLimiter(t, newLimiter)
+	if takes(newLimiter(t, 1, retryafter.Every(time.Hour))) == nil {
+		return
+	}
+	t.Run("as a Transport asks", func(t *testing.T) {
+		testLimiter(t, func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter {
+			return asked{newLimiter(t, capacity, rate)}
+		})
+	})
+}
+
+// takes is how l gives the tokens that it has, without a wait, or nil.
+func takes(l retryafter.Limiter) func(time.Time, int) (time.Duration, error) {
+	switch l := l.(type) {
+	case ofRequest:
+		if takes(l.forRequest(context.Background())) == nil {
+			return nil
+		}
+		return func(time.Time, int) (time.Duration, error) { return 1, nil } // asked asks the one for the request
+	case interface {
+		TakeN(time.Time, int) (time.Duration, error)
+		DelayN(time.Time, int) (time.Duration, error)
+	}:
+		return l.TakeN
+	case interface {
+		AllowN(time.Time, int) bool
+		TokensAt(time.Time) float64
+	}:
+		return func(now time.Time, n int) (time.Duration, error) {
+			if l.AllowN(now, n) {
+				return 0, nil
+			}
+			return 1, nil
+		}
+	}
+	return nil
+}
+
+// asked asks a Limiter as a Transport does: first for what it has.
+type asked struct{ retryafter.Limiter }
+
+func (a asked) WaitN(ctx context.Context, n int) error {
+	l := a.Limiter
+	if of, ok := l.(ofRequest); ok {
+		l = of.forRequest(ctx)
+	}
+	if n != 0 && ctx.Err() == nil {
+		if d, err := takes(l)(time.Now(), n); err != nil || d == 0 {
+			return err
+		}
+	}
+	return l.WaitN(ctx, n)
+}
+
+func testLimiter(t *testing.T, newLimiter func(t *testing.T, capacity int64, rate retryafter.Rate) retryafter.Limiter) {
 	const capacity = 5
 	each := 20 * time.Millisecond
 	open := func(t *testing.T) retryafter.Limiter {
@@ -209,12 +266,11 @@ type ofRequest struct {
 	key retryafter.Key
 }
 
-func (o ofRequest) WaitN(ctx context.Context, n int) error {
-	req, err := http.NewRequestWithContext(retryafter.WithKey(ctx, o.key), http.MethodGet, "http://example.com/", nil)
-	if err != nil {
-		return err
-	}
-	return o.ForRequest(req).WaitN(ctx, n)
+func (o ofRequest) WaitN(ctx context.Context, n int) error { return o.forRequest(ctx).WaitN(ctx, n) }
+
+func (o ofRequest) forRequest(ctx context.Context) retryafter.Limiter {
+	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "http", Host: "example.com", Path: "/"}}
+	return o.ForRequest(req.WithContext(retryafter.WithKey(ctx, o.key)))
 }
 
 // drain takes n tokens that are there.

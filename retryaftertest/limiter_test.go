@@ -88,6 +88,55 @@ func TestBrokenLimitersDoNotConform(t *testing.T) {
 	}
 }
 
+// What waits as it should may still give too much to who asks what there is.
+func TestLimitersThatGiveTooMuchWithoutAWaitDoNotConform(t *testing.T) {
+	for name, open := range map[string]func(*retryafter.Bucket) retryafter.Limiter{
+		"by TakeN":  func(b *retryafter.Bucket) retryafter.Limiter { return gift{b} },
+		"by AllowN": func(b *retryafter.Bucket) retryafter.Limiter { return giftOf{b} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if conforms(func(capacity int64, rate retryafter.Rate) retryafter.Limiter {
+				return open(&retryafter.Bucket{Capacity: capacity, Rate: rate})
+			}) {
+				t.Error("passes")
+			}
+		})
+	}
+	t.Run("by TakeN, for a request", func(t *testing.T) {
+		t.Parallel()
+		if passes(func(t *testing.T) {
+			retryaftertest.TestRequestLimiter(t, func(_ *testing.T, capacity int64, rate retryafter.Rate) retryafter.RequestLimiter {
+				return giftOfRequest{&retryafter.Keyed{Capacity: capacity, Rate: rate}}
+			})
+		}) {
+			t.Error("passes")
+		}
+	})
+}
+
+type gift struct{ *retryafter.Bucket }
+
+func (gift) TakeN(time.Time, int) (time.Duration, error)  { return 0, nil }
+func (gift) DelayN(time.Time, int) (time.Duration, error) { return 0, nil }
+
+type giftOfRequest struct{ *retryafter.Keyed }
+
+func (g giftOfRequest) ForRequest(req *http.Request) retryafter.Limiter {
+	return giftOfKey{g.Keyed.ForRequest(req)}
+}
+
+type giftOfKey struct{ retryafter.Limiter }
+
+func (giftOfKey) TakeN(time.Time, int) (time.Duration, error)  { return 0, nil }
+func (giftOfKey) DelayN(time.Time, int) (time.Duration, error) { return 0, nil }
+
+type giftOf struct{ b *retryafter.Bucket }
+
+func (g giftOf) WaitN(ctx context.Context, n int) error { return g.b.WaitN(ctx, n) }
+func (giftOf) AllowN(time.Time, int) bool               { return true }
+func (giftOf) TokensAt(time.Time) float64               { return 1 }
+
 // coarse is a limiter like many: a number that grows with time. It is right but
 // for what spoils it.
 type coarse struct {

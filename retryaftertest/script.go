@@ -34,7 +34,7 @@ type Response struct {
 	RetryAfter time.Duration
 
 	// RetryAfterDate is sent as a Retry-After with a date so long after the
-	// response, rounded up to a second. A negative one is a date gone by. 0
+	// response, by the Date in Header where there is one, rounded up to a second. A negative one is a date gone by. 0
 	// sends none.
 	RetryAfterDate time.Duration
 
@@ -139,6 +139,8 @@ func (r Response) header(now time.Time) http.Header {
 	}
 	if _, set := h["Date"]; !set {
 		h.Set("Date", now.UTC().Format(http.TimeFormat))
+	} else if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date // by the clock of the server that is played
 	}
 	if r.RetryAfter > 0 {
 		seconds := r.RetryAfter / time.Second

@@ -355,3 +355,22 @@ type closer struct {
 }
 
 func (c *closer) Close() error { c.closed++; return nil }
+
+// A server with a wrong clock names dates by that clock.
+func TestARetryAfterDateGoesByTheDateBesideIt(t *testing.T) {
+	for _, off := range []time.Duration{-time.Hour, 0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(300 * time.Millisecond)
+			begin := time.Now()
+			script := retryaftertest.NewScript(t,
+				retryaftertest.Response{Status: 503, RetryAfterDate: 29500 * time.Millisecond,
+					Header: http.Header{"Date": {begin.Add(off).UTC().Format(http.TimeFormat)}}},
+				retryaftertest.Response{})
+			c := &http.Client{Transport: &retryafter.Transport{Base: script, Policy: retryafter.Policy{Jitter: retryafter.NoJitter}}}
+			resp, err := c.Get("http://example.com/")
+			if err != nil || resp.StatusCode != 200 || time.Since(begin) != 30*time.Second {
+				t.Errorf("%v off: %v, %v after %v", off, resp, err, time.Since(begin))
+			}
+		})
+	}
+}

@@ -19,7 +19,8 @@ import (
 // within a cluster are followed.
 //
 // With its option ContextTimeoutEnabled, which is off by default, c minds
-// deadlines by itself. Without, each command runs in a goroutine, which
+// deadlines by itself; a caller's cancellation is noticed with the reply or at the
+// deadline. Without, each command runs in a goroutine, which
 // outlives a caller who has gone, by c's ReadTimeout at most.
 //
 // A Ring that loses a server asks another, which does not know the bucket: it

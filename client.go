@@ -89,7 +89,7 @@ func (t *Transport) CloseIdleConnections() {
 // returns a response or an error, never both. Waiting ends as soon as req's
 // context is done or req.Cancel is closed, with the context's cause as error.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := call{t: t, req: req, opts: optionsOf(req.Context()), unsent: req}
+	c := call{t: t, req: req, opts: optionsOf(req.Context()), unsent: true}
 	if len(req.Trailer) > 0 {
 		c.trailer = req.Trailer.Clone()
 	}
@@ -116,8 +116,8 @@ type call struct {
 	gateKey    Key
 	trailer    http.Header // as it was before the first attempt
 	report     Report
-	unsent     *http.Request  // whose body is still to be closed
-	held       *http.Response // the same
+	unsent     bool // the body of the next attempt's request is not yet closed
+	held       bool // nor is that of the newest attempt's response, nor handed on
 }
 
 // plain reports whether nothing but Base is concerned with the first attempt,
@@ -132,8 +132,8 @@ func (c *call) plain() bool {
 }
 
 // run makes a call that is not plain. req is what its first attempt sends.
-func (c *call) run(req *http.Request) (*http.Response, error) {
-	defer c.drop()
+func (c *call) run(req *http.Request) (resp *http.Response, err error) {
+	defer func() { c.drop(req, resp) }()
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
@@ -143,8 +143,7 @@ func (c *call) run(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(c.latest)
 		c.latest.req = req
 	}
-	resp, err := c.send(req)
-	if c.settled(resp) {
+	if resp, err = c.send(req); c.settled(resp) {
 		return c.stop(Final, resp, nil)
 	}
 	return c.follow(resp, err)
@@ -193,7 +192,8 @@ func (c *call) misconfigured() error {
 // follow takes the outcome of the first attempt, and goes on until a decision
 // or an interruption ends the call: rules 3 to 14.
 func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
-	defer c.drop()
+	var next *http.Request
+	defer func() { c.drop(next, resp) }()
 	for {
 		a := c.now()
 		a.Err = err
@@ -222,11 +222,10 @@ func (c *call) follow(resp *http.Response, err error) (*http.Response, error) {
 		if !d.Retry {
 			return c.stop(d.Reason, resp, err)
 		}
-		next, bodyErr := c.next()
-		c.unsent = next
+		next, c.report.Err = c.next()
+		c.unsent = next != nil
 		switch {
-		case bodyErr != nil:
-			c.report.Err = bodyErr
+		case !c.unsent:
 			return c.stop(GetBodyFailed, resp, err)
 		case canceled(c.req) != nil: // while it was decided
 			return c.stop(Canceled, resp, err)
@@ -265,7 +264,7 @@ func (c *call) wait(a *Attempt, d *Decision, resp *http.Response) error {
 			Wait: d.Wait, Until: a.Received.Add(d.Wait), Decision: *d,
 		})
 	}
-	c.held = nil
+	c.held = false
 	release(resp, c.req, a.Received, d.Wait)
 	if err := sleepUntil(c.req, a.Received, d.Wait); err != nil {
 		c.report.Waited = add(c.report.Waited, min(time.Since(a.Received), d.Wait))
@@ -340,26 +339,27 @@ func (c *call) next() (*http.Request, error) {
 // send makes one attempt.
 func (c *call) send(req *http.Request) (resp *http.Response, err error) {
 	c.report.Attempts++
-	c.unsent = nil // Base closes its body
+	c.unsent = false // Base closes it
 	if c.t.AttemptTimeout > 0 {
 		resp, err = one(roundTripWithin(c.t.AttemptTimeout, c.t.base(), req))
 	} else {
 		resp, err = one(c.t.base().RoundTrip(req))
 	}
-	c.held = resp
+	c.held = resp != nil
 	return resp, err
 }
 
 // drop closes what the call has not sent, or where a function of the caller's
 // panics not handed on.
-func (c *call) drop() {
-	if req := c.unsent; req != nil {
-		c.unsent = nil
-		closeBody(req)
+func (c *call) drop(next *http.Request, resp *http.Response) {
+	if c.unsent {
+		c.unsent = false
+		closeBody(next)
 	}
-	if resp := c.held; resp != nil && resp.Body != nil {
-		c.held = nil
-		resp.Body.Close()
+	if c.held {
+		if c.held = false; resp.Body != nil {
+			resp.Body.Close()
+		}
 	}
 }
 
@@ -381,7 +381,7 @@ func (c *call) stop(why Reason, resp *http.Response, err error) (*http.Response,
 	}
 	c.conclude(why)
 	c.done()
-	c.held = nil
+	c.held = false
 	switch {
 	case why == Final && c.report.Attempts == 1 && (resp == nil || c.report.Waited == 0 && c.report.Limited == 0):
 		return resp, err

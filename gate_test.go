@@ -963,6 +963,11 @@ func TestAWaitBeforeTheOnlyAttemptIsReported(t *testing.T) {
 			b.Allow()
 			tr.Limiter = b
 		}},
+		"a Limiter, for a moment": {limited: 500 * time.Microsecond, prepare: func(_ *testing.T, tr *retryafter.Transport, _ *http.Request) {
+			b := &retryafter.Bucket{Capacity: 1, Rate: retryafter.Every(500 * time.Microsecond)}
+			b.Allow()
+			tr.Limiter = b
+		}},
 		"a Limiter that can't tell how long": {limited: time.Second, prepare: func(_ *testing.T, tr *retryafter.Transport, _ *http.Request) {
 			tr.Limiter = slow(time.Second)
 		}},

@@ -98,7 +98,11 @@ func (c *call) admit() (held bool, err error) {
 		if inMemory(c.limiter) {
 			return false, nil
 		}
-		return c.admitted(time.Since(begin), false)
+		took := time.Since(begin)
+		if held, err := c.meanwhile(took, false); held || err != nil || took < atOnce {
+			return held, err
+		}
+		return false, c.recheck()
 	}
 	afterWait := c.report.Attempts > 0 || known // so that Reserve counts
 	until, bounded := c.latestStart()
@@ -123,17 +127,14 @@ func (c *call) admit() (held bool, err error) {
 	}
 	err = c.limiter.WaitN(ctx, c.opts.cost)
 	took := time.Since(begin)
-	if err == nil {
-		return c.admitted(took, afterWait)
+	if held, err := c.meanwhile(took, known); held || err != nil {
+		return held, err
 	}
-	if known || took >= atOnce {
-		c.report.Limited = add(c.report.Limited, took)
-	}
-	if gone := canceled(c.req); gone != nil {
-		return false, c.fail(Canceled, gone)
-	}
-	if held := c.gate(); held != nil && held(time.Now()) > 0 {
-		return true, nil
+	switch {
+	case err == nil && !afterWait && took < atOnce:
+		return false, nil
+	case err == nil:
+		return false, c.recheck()
 	}
 	select {
 	case <-moved:
@@ -146,22 +147,17 @@ func (c *call) admit() (held bool, err error) {
 	return false, c.refused(err)
 }
 
-// admitted looks at what may have happened while the Limiter took its time to
-// give a token. held: the token is lost, for the key is held by now.
-func (c *call) admitted(took time.Duration, waited bool) (held bool, err error) {
+// meanwhile looks at what may have happened while the Limiter took its time. held:
+// the token, if there is one, is lost, for the key is held by now.
+func (c *call) meanwhile(took time.Duration, waited bool) (held bool, err error) {
 	if waited || took >= atOnce {
 		c.report.Limited = add(c.report.Limited, took)
 	}
 	if gone := canceled(c.req); gone != nil {
 		return false, c.fail(Canceled, gone)
 	}
-	if held := c.gate(); held != nil && held(time.Now()) > 0 {
-		return true, nil
-	}
-	if !waited && took < atOnce {
-		return false, nil
-	}
-	return false, c.recheck()
+	holds := c.gate()
+	return holds != nil && holds(time.Now()) > 0, nil
 }
 
 // inMemory reports whether nothing can happen while l gives what it has.
